@@ -1,0 +1,1 @@
+"""Turnwise: reinforcement learning of LLM agents over many turns."""

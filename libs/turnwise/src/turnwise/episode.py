@@ -1,0 +1,162 @@
+"""An episode, how it ended, and who is to blame.
+
+| ending              | score                  | in its group? |
+|---------------------|------------------------|---------------|
+| finished            | the method's reward    | yes           |
+| stopped(limit)      | by the method's rule   | yes           |
+| lost(boundary)      | none                   | no            |
+| cancelled           | none                   | no            |
+
+Only the policy earns a reward: what an engine, a user simulator, a judge, a tool server, a
+sandbox or a bug of the environment does never becomes a score. Code that crosses one of these
+boundaries wraps the call in `crossing(boundary)`; the episode loop turns the resulting
+`BoundaryError` into `Ending.lost`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import tokendelta
+
+
+class Boundary(StrEnum):
+    """Where an episode can be lost through no fault of the policy."""
+
+    ENGINE = "engine"
+    USER = "user"
+    TOOL_SERVER = "tool_server"
+    JUDGE = "judge"
+    SANDBOX = "sandbox"
+    ENVIRONMENT = "environment"
+
+
+class Limit(StrEnum):
+    """A bound that the policy itself ran into."""
+
+    TURNS = "turns"
+    TOKENS = "tokens"
+    CONTEXT = "context"
+    FORMAT = "format"
+
+
+class BoundaryError(Exception):
+    """A failure beyond the policy's control, at `boundary`."""
+
+    def __init__(self, boundary: Boundary, message: str) -> None:
+        super().__init__(message)
+        self.boundary = boundary
+
+
+class DeadlineExceeded(BoundaryError):
+    """The other side of `boundary` did not answer in time."""
+
+
+@asynccontextmanager
+async def crossing(boundary: Boundary, *, deadline_s: float | None = None) -> AsyncIterator[None]:
+    """Attributes every failure inside the block to `boundary`, and bounds its time.
+
+    Raises:
+        DeadlineExceeded: after `deadline_s` seconds.
+        BoundaryError: for any other exception, which becomes its cause. A `BoundaryError` from
+            inside keeps its own boundary; cancellation passes through.
+    """
+    try:
+        async with asyncio.timeout(deadline_s) as scope:
+            yield
+    except BoundaryError:
+        raise
+    except TimeoutError as error:
+        if scope.expired():
+            raise DeadlineExceeded(boundary, f"no answer within {deadline_s:g} s") from error
+        raise BoundaryError(boundary, f"{type(error).__name__}: {error}") from error
+    except Exception as error:
+        raise BoundaryError(boundary, f"{type(error).__name__}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an episode ended. Build one with `finished`, `stopped`, `lost` or `cancelled`."""
+
+    kind: str
+    limit: Limit | None = None
+    boundary: Boundary | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        expected = {
+            "finished": (False, False),
+            "stopped": (True, False),
+            "lost": (False, True),
+            "cancelled": (False, False),
+        }.get(self.kind)
+        if expected is None:
+            raise ValueError(f"unknown ending {self.kind!r}")
+        if expected != (self.limit is not None, self.boundary is not None):
+            raise ValueError(f"ending {self.kind!r} with limit={self.limit} {self.boundary=}")
+
+    @classmethod
+    def finished(cls) -> Ending:
+        return cls("finished")
+
+    @classmethod
+    def stopped(cls, limit: Limit) -> Ending:
+        return cls("stopped", limit=limit)
+
+    @classmethod
+    def lost(cls, error: BoundaryError) -> Ending:
+        kind = "deadline: " if isinstance(error, DeadlineExceeded) else ""
+        return cls("lost", boundary=error.boundary, error=f"{kind}{error}")
+
+    @classmethod
+    def cancelled(cls) -> Ending:
+        return cls("cancelled")
+
+    @property
+    def by_policy(self) -> bool:
+        """Whether the episode carries a score and belongs to its group."""
+        return self.kind in ("finished", "stopped")
+
+    @property
+    def label(self) -> str:
+        """`finished`, `stopped:turns`, `lost:user`, `cancelled`: the key in metrics."""
+        detail = self.limit or self.boundary
+        return f"{self.kind}:{detail}" if detail else self.kind
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What one rollout left behind.
+
+    Attributes:
+        rollout_id: Names the rollout; every segment of the episode shares it.
+        group_id: Names the prompt whose rollouts are compared with each other.
+        task_id: For people: `retail/train/12`.
+        segments: Token sequences with loss mask and log-probs; empty if none was sampled.
+        ending: See the module's table.
+        score: The method's reward; None exactly where the ending is not the policy's.
+        transcript: OpenAI-style messages in order, for the trace.
+        metrics: Numbers of this episode (turns, tool calls, parse errors by kind, ...).
+        info: JSON-able facts for the trace (reward parts, dropped calls, the user's name, ...).
+        wall_s: Seconds from start to end.
+    """
+
+    rollout_id: str
+    group_id: str
+    task_id: str
+    segments: tuple[tokendelta.Sample, ...]
+    ending: Ending
+    score: float | None
+    transcript: Sequence[Mapping[str, Any]]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
+    wall_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if (self.score is not None) != self.ending.by_policy:
+            raise ValueError(f"score {self.score!r} with ending {self.ending.label!r}")
