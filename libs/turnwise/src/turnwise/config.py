@@ -1,0 +1,115 @@
+"""Configuration as data: frozen pydantic models, a TOML file, command-line overrides.
+
+Names are slime's where slime has the option, written with dashes in the file and on the command
+line alike. Unknown keys are refused with the nearest name. Precedence: command line, file,
+default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import tyro
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class ConfigError(ValueError):
+    """What a person asked for can't be done as asked; the message says what to change."""
+
+
+class Config(BaseModel):
+    """Base of every configuration: frozen, keyword-only, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+
+def parse_args(model: type[ConfigT], argv: Sequence[str], *, prog: str, description: str) -> ConfigT:
+    """Builds `model` from `--config FILE` (TOML, optional) and the options in `argv`.
+
+    Raises:
+        ConfigError: naming the key or flag, what was found and what is allowed.
+        SystemExit: 0 after `--help`; 2 on an unknown option or an unreadable value, which has
+            been printed with the nearest name.
+    """
+    path, rest = _take_config_path(argv)
+    given = read_toml(model, path) if path is not None else {}
+    try:
+        default = model(**given)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, source=str(path))) from None
+    try:
+        return tyro.cli(
+            model, prog=prog, description=description, args=list(rest), default=default
+        )
+    except ValidationError as error:
+        raise ConfigError(_explain(error, source="command line")) from None
+
+
+def read_toml(model: type[Config], path: Path) -> dict[str, Any]:
+    """Reads a TOML file into keyword arguments of `model`; dashed keys become field names.
+
+    Raises:
+        ConfigError: if it can't be read, is no TOML, or has an unknown key.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    return _field_names(model, data, path)
+
+
+def _field_names(model: type[Config], data: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    known = {name.replace("_", "-"): name for name in model.model_fields}
+    fields: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in known:
+            near = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"{path}: unknown key {key!r}{hint}")
+        section = _section(model, known[key])
+        if section is not None and isinstance(value, Mapping):
+            value = _field_names(section, value, path)
+        fields[known[key]] = value
+    return fields
+
+
+def _section(model: type[Config], field: str) -> type[Config] | None:
+    annotation = model.model_fields[field].annotation
+    for candidate in (annotation, *get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, Config):
+            return candidate
+    return None
+
+
+def _take_config_path(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
+    rest: list[str] = []
+    path: Path | None = None
+    words = iter(argv)
+    for word in words:
+        if word == "--config":
+            value = next(words, None)
+            if value is None:
+                raise ConfigError("--config needs a file")
+            path = Path(value)
+        elif word.startswith("--config="):
+            path = Path(word.removeprefix("--config="))
+        else:
+            rest.append(word)
+    return path, rest
+
+
+def _explain(error: ValidationError, *, source: str) -> str:
+    first = error.errors(include_url=False)[0]
+    key = ".".join(str(part).replace("_", "-") for part in first["loc"])
+    found = "" if isinstance(first["input"], Mapping) else f", found {first['input']!r}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{source}: {f'--{key}: ' if key else ''}{message}{found}"

@@ -1,0 +1,131 @@
+"""Groups: the rollouts of one prompt, compared with each other.
+
+Statistics are taken over distinct rollouts, never over segments, and over scored members only:
+a lost or cancelled episode carries no score and shifts nobody's baseline.
+
+Shapes: `scores_G` is float64[G], one entry per rollout of the group, NaN where it has no score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from turnwise.episode import Episode
+
+MIN_SCORED_FRACTION = 0.75
+"""A group with fewer than ceil(0.75 G) scored members is dropped whole."""
+
+MIN_STD = 1e-6
+"""slime's `check_reward_nonzero_std` keeps a group whose sample deviation exceeds this."""
+
+STD_EPSILON = 1e-6
+"""Added to the deviation that advantages are divided by, as slime does."""
+
+
+class Drop(StrEnum):
+    """Why a group is not trained on; also its key in metrics."""
+
+    TOO_FEW_SCORED = "too_few_scored"
+    ZERO_STD = "zero_std"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The rollouts of one prompt and, where it is trained on, their advantages.
+
+    Attributes:
+        group_id: The prompt's name within the step.
+        episodes: One per rollout, in the order they were started.
+        scores_G: float64[G], NaN where unscored.
+        advantages_G: float64[G], NaN where unscored.
+        drop: The reason the group is left out, None if it is kept.
+    """
+
+    group_id: str
+    episodes: tuple[Episode, ...]
+    scores_G: NDArray[np.float64]
+    advantages_G: NDArray[np.float64]
+    drop: Drop | None
+
+
+def advantages(
+    scores_G: NDArray[np.float64], *, std_normalization: bool = True
+) -> NDArray[np.float64]:
+    """Score minus the mean of the scored members, divided by their deviation if asked.
+
+    GRPO, equation 3 of Shao et al. 2024 (arXiv 2402.03300), with the sample deviation
+    (n - 1) plus 1e-6 as slime computes it; without division it is the estimator of
+    Liu et al. 2025 (arXiv 2503.20783). A single scored member has advantage 0.
+
+    Returns:
+        float64[G], NaN where `scores_G` is.
+    """
+    scored = scores_G[~np.isnan(scores_G)]
+    if scored.size == 0:
+        return np.full_like(scores_G, np.nan)
+    centred = scores_G - scored.mean()
+    if not std_normalization:
+        return centred
+    return centred / (_std(scored) + STD_EPSILON)
+
+
+def drop_reason(scores_G: NDArray[np.float64], *, require_spread: bool = True) -> Drop | None:
+    """Why a group with these scores can't be trained on; None if it can.
+
+    Args:
+        scores_G: float64[G], NaN where unscored.
+        require_spread: Whether a group whose scores are all alike is dropped (dynamic sampling).
+    """
+    scored = scores_G[~np.isnan(scores_G)]
+    if scored.size < max(1, math.ceil(MIN_SCORED_FRACTION * scores_G.size)):
+        return Drop.TOO_FEW_SCORED
+    if require_spread and not _std(scored) > MIN_STD:
+        return Drop.ZERO_STD
+    return None
+
+
+def make_groups(
+    episodes: Iterable[Episode], *, std_normalization: bool = True, require_spread: bool = True
+) -> list[Group]:
+    """Gathers episodes by `group_id`, in order of first appearance.
+
+    Raises:
+        ValueError: if two episodes share a rollout id.
+    """
+    by_id: dict[str, list[Episode]] = {}
+    seen: set[str] = set()
+    for episode in episodes:
+        if episode.rollout_id in seen:
+            raise ValueError(f"two episodes have the rollout id {episode.rollout_id!r}")
+        seen.add(episode.rollout_id)
+        by_id.setdefault(episode.group_id, []).append(episode)
+    return [
+        _make_group(group_id, members, std_normalization, require_spread)
+        for group_id, members in by_id.items()
+    ]
+
+
+def _make_group(
+    group_id: str, episodes: Sequence[Episode], std_normalization: bool, require_spread: bool
+) -> Group:
+    scores_G = np.array(
+        [math.nan if episode.score is None else episode.score for episode in episodes],
+        dtype=np.float64,
+    )
+    return Group(
+        group_id=group_id,
+        episodes=tuple(episodes),
+        scores_G=scores_G,
+        advantages_G=advantages(scores_G, std_normalization=std_normalization),
+        drop=drop_reason(scores_G, require_spread=require_spread),
+    )
+
+
+def _std(scored: NDArray[np.float64]) -> float:
+    return float(scored.std(ddof=1)) if scored.size > 1 else 0.0

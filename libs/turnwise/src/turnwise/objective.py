@@ -1,0 +1,83 @@
+"""The GRPO objective on NumPy arrays: what the embedded trainer's loss must equal.
+
+The loss of one optimiser step is a weighted sum over its trained tokens,
+
+    L = sum_t w_t * (clip_loss_t + kl_loss_coef * kl_t - entropy_coef * entropy_t),
+
+with the weights of `token_weights`. Names and defaults are slime's (0.3.1).
+
+Shapes: T trained tokens, laid end to end over segments; S segments. All arrays are float64
+unless said otherwise, log-probs are natural logarithms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+KL_CLAMP = 10.0
+"""slime clamps `low_var_kl` per token to [-10, 10]."""
+
+
+def clipped_policy_loss(
+    logprobs_T: Floats, old_logprobs_T: Floats, advantages_T: Floats, low: float, high: float
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Clipped surrogate loss per token, and where the clip was active.
+
+    PPO, equation 7 of Schulman et al. 2017 (arXiv 1707.06347), with separate bounds as in DAPO,
+    equation 8 of Yu et al. 2025 (arXiv 2503.14476): the ratio is held in [1 - low, 1 + high]
+    (`--eps-clip`, `--eps-clip-high`).
+
+    Returns:
+        loss float64[T], clipped bool[T].
+    """
+    ratio_T = np.exp(logprobs_T - old_logprobs_T)
+    free_T = -ratio_T * advantages_T
+    held_T = -np.clip(ratio_T, 1.0 - low, 1.0 + high) * advantages_T
+    return np.maximum(free_T, held_T), held_T > free_T
+
+
+def low_var_kl(logprobs_T: Floats, ref_logprobs_T: Floats) -> Floats:
+    """The k3 estimate of KL(policy || reference) per token, clamped as slime does.
+
+    exp(d) - 1 - d with d = ref - policy: never negative, unbiased for tokens of the policy
+    (Schulman, "Approximating KL Divergence", 2020).
+    """
+    difference_T = ref_logprobs_T - logprobs_T
+    return np.clip(np.expm1(difference_T) - difference_T, -KL_CLAMP, KL_CLAMP)
+
+
+def token_weights(
+    trained_tokens_S: Sequence[int], rollout_S: Sequence[Hashable], *, per_token: bool
+) -> Floats:
+    """The weight of each token of each segment in the loss.
+
+    Args:
+        trained_tokens_S: Trained tokens per segment.
+        rollout_S: The rollout that each segment belongs to.
+        per_token: One mean over all tokens of the step (`--calculate-per-token-loss`, the token
+            mean of DAPO); otherwise the mean over rollouts of the token mean inside each
+            rollout, which is slime's default however many segments a rollout has.
+
+    Returns:
+        float64[S]: every token of segment s weighs `weights[s]`; over all tokens they sum to 1.
+
+    Raises:
+        ValueError: if a segment has no trained token, or the lengths differ.
+    """
+    if len(trained_tokens_S) != len(rollout_S):
+        raise ValueError(f"{len(trained_tokens_S)} token counts for {len(rollout_S)} segments")
+    for index, count in enumerate(trained_tokens_S):
+        if count < 1:
+            raise ValueError(f"segment {index} has {count} trained tokens")
+    counts_S = np.asarray(trained_tokens_S, dtype=np.float64)
+    if per_token:
+        return np.full(counts_S.shape, 1.0 / counts_S.sum())
+    of_rollout: dict[Hashable, float] = {}
+    for rollout, count in zip(rollout_S, trained_tokens_S, strict=True):
+        of_rollout[rollout] = of_rollout.get(rollout, 0.0) + count
+    return np.array([1.0 / (of_rollout[rollout] * len(of_rollout)) for rollout in rollout_S])
