@@ -26,30 +26,40 @@ class Config(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise ConfigError(_explain(error)) from None
 
-ConfigT = TypeVar("ConfigT", bound=Config)
+
+class CommandConfig(Config):
+    """Base of what a command takes: its options may also come from a file."""
+
+    config: Path | None = None
+    """TOML file with any of these options; the command line goes before it."""
 
 
-def parse_args(model: type[ConfigT], argv: Sequence[str], *, prog: str, description: str) -> ConfigT:
-    """Builds `model` from `--config FILE` (TOML, optional) and the options in `argv`.
+ConfigT = TypeVar("ConfigT", bound=CommandConfig)
+
+
+def parse_args(
+    model: type[ConfigT], argv: Sequence[str], *, prog: str, description: str
+) -> ConfigT:
+    """Builds `model` from the options in `argv` and the file that `--config` names.
 
     Raises:
-        ConfigError: naming the key or flag, what was found and what is allowed.
-        SystemExit: 0 after `--help`; 2 on an unknown option or an unreadable value, which has
-            been printed with the nearest name.
+        ConfigError: naming the file and key, what was found and what is allowed.
+        SystemExit: 0 after `--help`; 2 on a bad option, which has been printed with what is
+            allowed or the nearest name.
     """
-    path, rest = _take_config_path(argv)
+    path = _config_path(argv)
     given = read_toml(model, path) if path is not None else {}
     try:
         default = model(**given)
-    except ValidationError as error:
-        raise ConfigError(_explain(error, source=str(path))) from None
-    try:
-        return tyro.cli(
-            model, prog=prog, description=description, args=list(rest), default=default
-        )
-    except ValidationError as error:
-        raise ConfigError(_explain(error, source="command line")) from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return tyro.cli(model, prog=prog, description=description, args=list(argv), default=default)
 
 
 def read_toml(model: type[Config], path: Path) -> dict[str, Any]:
@@ -90,26 +100,18 @@ def _section(model: type[Config], field: str) -> type[Config] | None:
     return None
 
 
-def _take_config_path(argv: Sequence[str]) -> tuple[Path | None, list[str]]:
-    rest: list[str] = []
-    path: Path | None = None
-    words = iter(argv)
-    for word in words:
-        if word == "--config":
-            value = next(words, None)
-            if value is None:
-                raise ConfigError("--config needs a file")
-            path = Path(value)
-        elif word.startswith("--config="):
-            path = Path(word.removeprefix("--config="))
-        else:
-            rest.append(word)
-    return path, rest
+def _config_path(argv: Sequence[str]) -> Path | None:
+    for index, word in enumerate(argv):
+        if word == "--config" and index + 1 < len(argv):
+            return Path(argv[index + 1])
+        if word.startswith("--config="):
+            return Path(word.removeprefix("--config="))
+    return None
 
 
-def _explain(error: ValidationError, *, source: str) -> str:
+def _explain(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part).replace("_", "-") for part in first["loc"])
     found = "" if isinstance(first["input"], Mapping) else f", found {first['input']!r}"
     message = first["msg"].removeprefix("Value error, ")
-    return f"{source}: {f'--{key}: ' if key else ''}{message}{found}"
+    return f"{f'{key}: ' if key else ''}{message}{found}"
