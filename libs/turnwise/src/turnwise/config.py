@@ -112,6 +112,9 @@ def _config_path(argv: Sequence[str]) -> Path | None:
 def _explain(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     key = ".".join(str(part).replace("_", "-") for part in first["loc"])
+    inner = first.get("ctx", {}).get("error")
+    if isinstance(inner, ConfigError):
+        return f"{key}.{inner}"
     found = "" if isinstance(first["input"], Mapping) else f", found {first['input']!r}"
     message = first["msg"].removeprefix("Value error, ")
     return f"{f'{key}: ' if key else ''}{message}{found}"
