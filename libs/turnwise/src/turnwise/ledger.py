@@ -1,6 +1,6 @@
 """The accounting equation: every rollout that was started is accounted for.
 
-    started = scored + stopped by policy + lost to infrastructure (by boundary) + cancelled
+started = scored + stopped by policy + lost to infrastructure (by boundary) + cancelled
 """
 
 from __future__ import annotations

@@ -1,0 +1,94 @@
+"""Runs many episodes at once and accounts for each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from turnwise.episode import Ending, Episode
+from turnwise.ledger import Ledger
+
+TaskT = TypeVar("TaskT")
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout(Generic[TaskT]):
+    """One episode to run.
+
+    Attributes:
+        task: What the method is given.
+        task_id: The task's name, for people.
+        rollout_id: Unique within the run.
+        group_id: Shared by the rollouts that are compared with each other.
+        seed: Non-negative, fixes everything random about the episode.
+    """
+
+    task: TaskT
+    task_id: str
+    rollout_id: str
+    group_id: str
+    seed: int
+
+
+RunEpisode = Callable[[Rollout[TaskT]], Awaitable[Episode]]
+
+
+def derive_seed(*parts: int | str) -> int:
+    """A seed in [0, 2^63) from what identifies a draw: equal parts, equal seed.
+
+    The first 8 bytes of SHA-256 over the parts, so that no two streams of a run overlap as they
+    would with `seed + index`.
+    """
+    digest = hashlib.sha256("\x1f".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+async def run_rollouts(
+    rollouts: Sequence[Rollout[TaskT]],
+    run_episode: RunEpisode[TaskT],
+    *,
+    ledger: Ledger,
+    concurrency: int,
+    on_episode: Callable[[Episode], None] | None = None,
+) -> list[Episode]:
+    """Runs every rollout, at most `concurrency` at a time; returns episodes in the given order.
+
+    `run_episode` turns every failure it foresees into an ending. An exception from it is a bug:
+    the other episodes are cancelled and it is raised. On cancellation episodes under way are
+    entered as cancelled, so that the ledger balances whatever happened.
+    """
+    gate = asyncio.Semaphore(concurrency)
+    episodes: list[Episode | None] = [None] * len(rollouts)
+
+    async def run_one(index: int, rollout: Rollout[TaskT]) -> None:
+        async with gate:
+            ledger.start(rollout.rollout_id)
+            try:
+                episode = await run_episode(rollout)
+            except BaseException:
+                ledger.settle(_cancelled(rollout))
+                raise
+            ledger.settle(episode)
+            episodes[index] = episode
+            if on_episode is not None:
+                on_episode(episode)
+
+    async with asyncio.TaskGroup() as group:
+        for index, rollout in enumerate(rollouts):
+            group.create_task(run_one(index, rollout), name=rollout.rollout_id)
+    return [episode for episode in episodes if episode is not None]
+
+
+def _cancelled(rollout: Rollout[TaskT]) -> Episode:
+    return Episode(
+        rollout_id=rollout.rollout_id,
+        group_id=rollout.group_id,
+        task_id=rollout.task_id,
+        segments=(),
+        ending=Ending.cancelled(),
+        score=None,
+        transcript=(),
+    )
