@@ -1,0 +1,212 @@
+"""A deterministic customer that needs no model and no key.
+
+It knows the task's instruction and, to recognise facts in it, the customer's own profile. It
+never speaks of the ground truth. The same task and the same agent texts give the same replies,
+so all members of a group meet the same customer.
+
+What an agent's message makes it do; the first that applies, decided by patterns:
+1. says that it transfers to a human, or the conversation has had 40 replies: stop;
+2. silence (not a string, or blank): one of three idle turns, then stop;
+3. asks for user id, name, email, zip code or date of birth: what is asked and known, otherwise
+   "I don't remember that.";
+4. asks for a confirmation: "Yes, please proceed.";
+5. asks for an order or reservation number, or a reason: the instruction's, if it has one;
+6. asks whether there is anything else: the next unsaid request; when all is said, as many
+   closing questions as configured, then stop;
+7. anything else: the next unsaid request; when all is said, an idle turn.
+
+Limits. It always confirms, also what its instruction does not want. Conditional scenes ("if the
+agent says so, then ...") are not acted: 76 of 115 retail test, 26 of 50 airline test, 6 of 20
+retail dev and none of the 500 retail train instructions have them. It says its instruction almost
+word for word. So it is for tests, throughput, smoke runs and training on the train split; a score
+made with it is not comparable with one made with a model as user.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from turnwise.taubench.task import STOP, Task
+from turnwise.taubench.tasks import user_profile
+from turnwise.users.protocol import UserReply
+from turnwise.users.script import FACTS, Script, write_script
+
+MAX_REPLIES = 40
+VERSION = "offline-1"
+
+_TRANSFER = re.compile(
+    r"\b(?:transferr?ed|transferring|transfer you|hand(?:ing)? you over)\b.*"
+    r"\b(?:human|agent|representative)",
+    re.IGNORECASE | re.DOTALL,
+)
+_ASKS = re.compile(
+    r"\?|\b(?:please|could you|can you|may i|i need|i'll need|i will need|provide|share|"
+    r"let me know|tell me)\b",
+    re.IGNORECASE,
+)
+_FACT_PATTERNS = {
+    "user id": re.compile(r"\buser[ _-]?id\b|\b(?:customer|account) id\b", re.IGNORECASE),
+    "name": re.compile(r"\b(?:your|first|last|full)\b[^.?]{0,20}\bname\b", re.IGNORECASE),
+    "email": re.compile(r"\be-?mail\b", re.IGNORECASE),
+    "zip code": re.compile(r"\b(?:zip|postal) ?code\b|\bzip\b", re.IGNORECASE),
+    "date of birth": re.compile(r"\bdate of birth\b|\bdob\b|\bbirth(?:day|date)\b", re.IGNORECASE),
+}
+_WANTS_FACT = re.compile(
+    r"\b(?:provide|share|tell me|give me|what(?:'s| is| are)|may i have|could i (?:have|get)|"
+    r"can i have|need|verify|confirm|enter|send|know|authenticate|identify|locate|by)\b",
+    re.IGNORECASE,
+)
+_CONFIRM = re.compile(
+    r"\byes ?/ ?no\b|\(yes\b|\b['\"]?yes['\"]? (?:or|to)\b|\bconfirm|\bshall i\b|\bshould i\b|"
+    r"\bdo you (?:want|agree|accept|approve|authorize|wish)\b|\bwould you like (?:me )?to\b|"
+    r"\bproceed\b|\bgo ahead\b|\bis (?:that|this|it) (?:correct|right|ok|okay|fine|acceptable)\b|"
+    r"\bis everything correct\b|\bare you sure\b",
+    re.IGNORECASE,
+)
+_ORDER = re.compile(
+    r"\b(?:order|reservation|confirmation|booking)s?\b[^.?]{0,20}\b(?:ids?|numbers?|codes?)\b",
+    re.IGNORECASE,
+)
+_REASON = re.compile(r"\breason\b|\bwhy\b", re.IGNORECASE)
+_ANYTHING_ELSE = re.compile(
+    r"\banything (?:else|more|further)\b|\bsomething else\b|\bany (?:other|further|more) "
+    r"(?:questions?|requests?|issues?|help|assistance|concerns?)\b|\bfurther assist",
+    re.IGNORECASE,
+)
+_SENTENCES = re.compile(r"[^.?!\n]+[.?!]*")
+_CLOSING = "Did you complete everything I asked for and answer all my questions?"
+
+Opening = Literal["request", "everything"]
+
+
+@dataclass(slots=True)
+class _Progress:
+    said: int = 1
+    replies: int = 0
+    idle: int = 0
+    closings: int = 0
+
+
+class OfflineUser:
+    """See the module's docstring. Implements `User`; reuse it for the next task by `reset`."""
+
+    def __init__(
+        self, *, opening: Opening = "request", closing_turns: int = 1, patience: int = 3
+    ) -> None:
+        """
+        Args:
+            opening: What the first message holds: the first `request`, or `everything` the
+                customer knows and wants, for agents that cannot yet ask.
+            closing_turns: How often the customer answers "anything else?" by asking whether all
+                is done, before it stops. Without one, an agent that asks before it has acted is
+                stopped too early.
+            patience: Idle turns after which the customer stops; 1 stops at the first statement
+                after all requests are said.
+
+        Raises:
+            ValueError: an option is out of range.
+        """
+        if opening not in ("request", "everything"):
+            raise ValueError(f"opening must be 'request' or 'everything', got {opening!r}")
+        if closing_turns < 0 or patience < 1:
+            raise ValueError(
+                f"closing_turns must be at least 0 and patience at least 1, "
+                f"got {closing_turns} and {patience}"
+            )
+        self._opening = opening
+        self._closing_turns = closing_turns
+        self._patience = patience
+        self._script: Script | None = None
+        self._progress = _Progress()
+
+    @property
+    def name(self) -> str:
+        """`offline-1`, with the options that are not the default ones."""
+        options = {
+            "opening": (self._opening, "request"),
+            "closing_turns": (self._closing_turns, 1),
+            "patience": (self._patience, 3),
+        }
+        chosen = [f"{key}={value}" for key, (value, default) in options.items() if value != default]
+        return f"{VERSION}({','.join(chosen)})" if chosen else VERSION
+
+    async def reset(self, task: Task) -> str:
+        """See `User`.
+
+        Raises:
+            KeyError: the task's user is not in the domain's users table.
+        """
+        return self.start(write_script(task.user_id, task.instruction, user_profile(task)))
+
+    async def reply(self, agent_text: object) -> UserReply:
+        """See `User`.
+
+        Raises:
+            RuntimeError: `reset` was not called.
+        """
+        return self.answer(agent_text)
+
+    def start(self, script: Script) -> str:
+        """The same as `reset` for a script of one's own, without awaiting."""
+        self._script = script
+        self._progress = _Progress()
+        if self._opening == "request":
+            return script.requests[0]
+        self._progress.said = len(script.requests)
+        return " ".join([*self._tell(tuple(script.facts)), *script.requests])
+
+    def answer(self, agent_text: object) -> UserReply:
+        """The same as `reply`, without awaiting."""
+        if self._script is None:
+            raise RuntimeError("reset() must come before reply()")
+        self._progress.replies += 1
+        text = agent_text if isinstance(agent_text, str) else ""
+        asked = " ".join(s for s in _SENTENCES.findall(text) if _ASKS.search(s))
+        transferred = _TRANSFER.search(text) is not None and "?" not in text
+        if transferred or self._progress.replies >= MAX_REPLIES:
+            return UserReply(STOP, done=True)
+        if not text.strip():
+            return self._idle("Hello? Are you still there?")
+        known = self._answer_question(asked) if asked else None
+        if known is not None:
+            return UserReply(known)
+        if self._progress.said < len(self._script.requests):
+            self._progress.said += 1
+            return UserReply(self._script.requests[self._progress.said - 1])
+        if asked and _ANYTHING_ELSE.search(asked):
+            if self._progress.closings >= self._closing_turns:
+                return UserReply(STOP, done=True)
+            self._progress.closings += 1
+            return UserReply(_CLOSING)
+        return self._idle("That is everything I need.")
+
+    def _answer_question(self, asked: str) -> str | None:
+        """What the customer says to a question that it has an answer of its own to."""
+        assert self._script is not None
+        yes_or_no = re.search(r"\byes ?/ ?no\b|\(yes\b", asked, re.IGNORECASE) is not None
+        facts = tuple(fact for fact in FACTS if _FACT_PATTERNS[fact].search(asked))
+        if facts and not yes_or_no and _WANTS_FACT.search(asked):
+            return " ".join(self._tell(facts)) or "I don't remember that."
+        if _ANYTHING_ELSE.search(asked):
+            return None
+        if _CONFIRM.search(asked):
+            return "Yes, please proceed."
+        if _ORDER.search(asked):
+            ids = self._script.order_ids
+            return f"It is {' and '.join(ids)}." if ids else "I don't remember that."
+        if _REASON.search(asked):
+            return self._script.reason or "I have no particular reason."
+        return None
+
+    def _tell(self, facts: tuple[str, ...]) -> list[str]:
+        assert self._script is not None
+        known = self._script.facts
+        return [f"My {fact} is {known[fact]}." for fact in facts if fact in known]
+
+    def _idle(self, text: str) -> UserReply:
+        self._progress.idle += 1
+        if self._progress.idle >= self._patience:
+            return UserReply(STOP, done=True)
+        return UserReply(text)
