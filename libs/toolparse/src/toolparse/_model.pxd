@@ -1,0 +1,33 @@
+cdef class Source:
+    cdef readonly object data
+    cdef object _text
+    cdef bint _ascii
+    cdef list _marks
+    cdef Py_ssize_t _counted, _total
+    cdef object decoded(self, Py_ssize_t start, Py_ssize_t end)
+    cpdef Py_ssize_t char(self, Py_ssize_t offset)
+
+
+cdef class Error:
+    cdef Source _source
+    cdef readonly str kind
+    cdef readonly str message
+    cdef readonly Py_ssize_t offset
+    cdef readonly object param
+    cdef readonly tuple byte_span
+    cdef readonly object call
+
+
+cdef class Call:
+    cdef Source _source
+    cdef readonly Py_ssize_t index
+    cdef Py_ssize_t start, end, name_start, name_end, args_start, args_end
+    cdef readonly object name
+    cdef readonly object id
+    cdef object _arguments
+    cdef object _raw
+    cdef readonly Error error
+    cdef readonly tuple repairs
+    cdef readonly object _values
+    cdef readonly object syntax
+    cdef object _flags

@@ -1,0 +1,65 @@
+from collections.abc import Mapping
+from typing import Any
+
+class Source:
+    data: bytes | bytearray
+    text: str
+    def __init__(self, data: bytes | bytearray, text: str | None = None) -> None: ...
+    def grew(self, plain: bool) -> None: ...
+    def slice(self, start: int, end: int) -> str: ...
+    def char(self, offset: int) -> int: ...
+    def span(self, span: tuple[int, int]) -> tuple[int, int]: ...
+
+class Error:
+    kind: str
+    group: str
+    message: str
+    offset: int
+    param: str | None
+    span: tuple[int, int]
+    byte_span: tuple[int, int]
+    call: int | None
+    def __init__(
+        self,
+        source: Source,
+        kind: str,
+        message: str,
+        byte_span: tuple[int, int],
+        offset: int | None = None,
+        param: str | None = None,
+        call: int | None = None,
+    ) -> None: ...
+
+class Call:
+    index: int
+    name: str | None
+    id: str | None
+    arguments: dict[str, Any] | None
+    raw_arguments: str | None
+    error: Error | None
+    repairs: tuple[str, ...]
+    ok: bool
+    status: str
+    raw: str
+    span: tuple[int, int]
+    byte_span: tuple[int, int]
+    name_span: tuple[int, int] | None
+    name_byte_span: tuple[int, int] | None
+    arguments_span: tuple[int, int] | None
+    arguments_byte_span: tuple[int, int] | None
+    def __init__(
+        self,
+        source: Source,
+        index: int,
+        block: tuple[int, int],
+        *,
+        name: str | None = None,
+        name_span: tuple[int, int] | None = None,
+        args_span: tuple[int, int] | None = None,
+        id: str | None = None,
+        arguments: Any = ...,
+        values: Mapping[str, tuple[int, int]] | None = None,
+        error: Error | None = None,
+        repairs: tuple[str, ...] = (),
+        syntax: str | None = None,
+    ) -> None: ...

@@ -1,0 +1,179 @@
+# cython: language_level=3
+"""What a parse returns. Offsets are bytes inside; characters and texts are made when asked for."""
+
+import json
+
+from toolparse._kinds import GROUPS
+
+cdef object UNSET = object()
+cdef enum:
+    STRIDE = 1024
+
+
+cdef class Source:
+    """The bytes that were parsed, and the way from byte offsets to characters."""
+
+    def __init__(self, data, text=None):
+        self.data = data
+        self._text = text
+        self._ascii = data.isascii()
+        self._marks = [0]
+        self._counted = 0
+        self._total = 0
+
+    def grew(self, bint plain):
+        """After bytes were appended to `data`; `plain` where they are all ASCII."""
+        self._ascii = self._ascii and plain
+        self._text = None
+
+    @property
+    def text(self):
+        if self._text is None:
+            self._text = self.data.decode("utf-8", "replace")
+        return self._text
+
+    cdef object decoded(self, Py_ssize_t start, Py_ssize_t end):
+        return self.data[start:end].decode("utf-8", "replace")
+
+    def slice(self, Py_ssize_t start, Py_ssize_t end):
+        """The text between two byte offsets."""
+        return self.decoded(start, end)
+
+    cpdef Py_ssize_t char(self, Py_ssize_t offset):
+        """The character offset of a byte offset; linear in the text once, then constant."""
+        cdef Py_ssize_t count, i
+        cdef const unsigned char[::1] view
+        if self._ascii or offset == 0:
+            return offset
+        view = self.data
+        for i in range(self._counted, offset):
+            self._total += (view[i] & 0xC0) != 0x80
+            if (i + 1) % STRIDE == 0:
+                self._marks.append(self._total)
+        self._counted = max(self._counted, offset)
+        count = self._marks[offset // STRIDE]
+        for i in range(offset // STRIDE * STRIDE, offset):
+            count += (view[i] & 0xC0) != 0x80
+        return count
+
+    def span(self, tuple span):
+        """A byte span as a character span."""
+        return (self.char(span[0]), self.char(span[1]))
+
+
+cdef class Error:
+    """Why a call was not executed, or what a policy should know.
+
+    kind: one of `toolparse.KINDS`; group: what it means for a reward; message: one
+    sentence that can be sent back to the model; span and byte_span: half-open, the
+    text concerned; offset: the byte at fault; param: the argument concerned or None;
+    call: the index of the attempt or None.
+    """
+
+    def __init__(self, source, kind, message, byte_span, offset=None, param=None, call=None):
+        self._source = source
+        self.kind = kind
+        self.message = message
+        self.byte_span = byte_span
+        self.offset = byte_span[0] if offset is None else offset
+        self.param = param
+        self.call = call
+
+    @property
+    def group(self):
+        return GROUPS[self.kind]
+
+    @property
+    def span(self):
+        return self._source.span(self.byte_span)
+
+    def __repr__(self):
+        return f"Error({self.kind!r}, {self.message!r}, span={self.span})"
+
+
+cdef class Call:
+    """One attempt at a call, good or bad.
+
+    name: str or None where it could not be read; arguments: dict, decoded on first
+    use, None where they could not be read; raw_arguments: their text as written;
+    id: the id that the model wrote, or None; index: its position among the attempts;
+    error: None where the call is executable; repairs: the names of the repairs that
+    `lenient` mode made; span and byte_span: the whole block.
+    """
+
+    def __init__(
+        self, source, index, block, *, name=None, name_span=None, args_span=None, id=None,
+        arguments=UNSET, values=None, error=None, repairs=(), syntax=None,
+    ):
+        self._source = source
+        self.index = index
+        self.start, self.end = block
+        self.name_start, self.name_end = name_span or (-1, -1)
+        self.args_start, self.args_end = args_span or (-1, -1)
+        self.name = name
+        self.id = id
+        self._arguments = arguments
+        self._raw = None
+        self._values = values
+        self.error = error
+        self.repairs = repairs
+        self.syntax = syntax
+        self._flags = None
+
+    @property
+    def ok(self):
+        """Whether the call may be executed."""
+        return self.error is None
+
+    @property
+    def status(self):
+        return "ok" if self.error is None else self.error.kind
+
+    @property
+    def byte_span(self):
+        return (self.start, self.end)
+
+    @property
+    def span(self):
+        return (self._source.char(self.start), self._source.char(self.end))
+
+    @property
+    def raw(self):
+        """The block as written."""
+        return self._source.decoded(self.start, self.end)
+
+    @property
+    def name_byte_span(self):
+        return None if self.name_start < 0 else (self.name_start, self.name_end)
+
+    @property
+    def name_span(self):
+        span = self.name_byte_span
+        return None if span is None else self._source.span(span)
+
+    @property
+    def arguments_byte_span(self):
+        return None if self.args_start < 0 else (self.args_start, self.args_end)
+
+    @property
+    def arguments_span(self):
+        span = self.arguments_byte_span
+        return None if span is None else self._source.span(span)
+
+    @property
+    def raw_arguments(self):
+        if self._raw is None and self.args_start >= 0:
+            self._raw = self._source.decoded(self.args_start, self.args_end)
+        return self._raw
+
+    @property
+    def arguments(self):
+        if self._arguments is UNSET:
+            raw = self.raw_arguments
+            self._arguments = None if raw is None else json.loads(raw)
+        return self._arguments
+
+    def __repr__(self):
+        if self.error is not None:
+            return f"Call({self.name!r}, {self.raw_arguments!r}, error={self.error.kind!r})"
+        return f"Call({self.name!r}, {self.arguments!r})"

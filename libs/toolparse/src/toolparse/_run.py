@@ -1,0 +1,333 @@
+"""The driver that all formats share: text in, attempts out.
+
+1. Content is searched for the grammar's openers and for the think tags.
+2. At an opener the grammar reads one block and gives the offset after it, or
+   `NEED_MORE` where that depends on text that has not arrived yet. A decision never
+   depends on how the text was cut, so a stream gives the one-shot result.
+3. Reasoning. A think block open at the start (by the prompt, or by the text itself)
+   runs to the first close tag; a later one counts where it is closed. A close tag
+   with no open one before it, before any call, means that the prompt had opened the
+   block. Calls inside are reported as `in_reasoning`. A block that never closes runs
+   to the end in `strict` mode; `lenient` closes it at the first opener.
+4. Stop tokens at the very end are neither content nor part of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from toolparse._messages import message
+from toolparse._model import Call, Error, Source
+from toolparse._scan import find_any
+
+if TYPE_CHECKING:
+    from toolparse._tools import ToolSet
+
+NEED_MORE: Final = -1
+
+STOP_TOKENS: Final = (
+    b"<|im_end|>",
+    b"<|endoftext|>",
+    b"<|eot_id|>",
+    b"<|eom_id|>",
+    b"</s>",
+    b"<|end_of_text|>",
+    b"<|eot|>",
+    b"<|return|>",
+    b"<|end|>",
+    b"<eos>",
+    b"<end_of_turn>",
+    b"<turn|>",
+    b"<|user|>",
+    b"<|observation|>",
+    b"[e~[",
+    b"<|END_OF_TURN_TOKEN|>",
+    "<｜end▁of▁sentence｜>".encode(),
+)
+_LAST_BYTES: Final = frozenset(token[-1] for token in STOP_TOKENS)
+_SPACE: Final = b" \t\r\n"
+
+Span = tuple[int, int]
+
+
+class Grammar:
+    """What a format is made of. Offsets are bytes.
+
+    openers: what may begin a block, longest first; think: open and close tag.
+    """
+
+    openers: tuple[bytes, ...] = ()
+    think: tuple[bytes, bytes] | None = (b"<think>", b"</think>")
+    stops: tuple[bytes, ...] = STOP_TOKENS
+
+    def __init__(self) -> None:
+        self.markers = self.openers + (self.think or ())
+        self.longest = max(map(len, self.markers), default=1)
+
+    def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
+        """The next opener or think tag as (offset, index in `markers`), or (-1, -1)."""
+        return find_any(run.data, pos, n, self.markers)
+
+    def block(self, run: Run, at: int, n: int, final: bool) -> int:
+        """Reads the block at `at`, adds its attempts, gives the offset after it or NEED_MORE."""
+        raise NotImplementedError
+
+
+class Fault:
+    """What is wrong with an attempt, before it becomes an `Error`."""
+
+    __slots__ = ("detail", "kind", "offset", "param")
+
+    def __init__(
+        self, kind: str, offset: int, detail: str | None = None, param: str | None = None
+    ) -> None:
+        self.kind = kind
+        self.offset = offset
+        self.detail = detail
+        self.param = param
+
+
+class Repaired:
+    """What `lenient` mode makes of a faulty attempt."""
+
+    __slots__ = ("arguments", "name", "names")
+
+    def __init__(self, name: str, arguments: Any, names: tuple[str, ...]) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.names = names
+
+
+class Run:
+    """The state of one parse."""
+
+    __slots__ = (
+        "attempts",
+        "cut",
+        "data",
+        "errors",
+        "executable",
+        "grammar",
+        "implicit",
+        "in_think",
+        "lenient",
+        "markup",
+        "pos",
+        "reasoning",
+        "source",
+        "think_from",
+        "tools",
+        "unclosed_think",
+        "wait",
+    )
+
+    def __init__(
+        self,
+        grammar: Grammar,
+        source: Source,
+        tools: ToolSet | None,
+        lenient: bool,
+        thinking: bool,
+    ) -> None:
+        self.grammar = grammar
+        self.source = source
+        self.data = source.data
+        self.tools = tools
+        self.lenient = lenient
+        self.pos = 0
+        self.attempts: list[Call] = []
+        self.errors: list[Error] = []
+        self.executable = 0
+        self.reasoning: list[Span] = []
+        self.markup: list[Span] = []
+        self.cut = -1
+        self.wait: bytes | None = None
+        self.in_think = thinking and grammar.think is not None
+        self.think_from = 0
+        self.unclosed_think = -1
+        self.implicit = False
+
+    def advance(self, final: bool) -> None:
+        """Reads as far as the text so far allows; with `final`, to the end."""
+        grammar = self.grammar
+        n = self.stop_start() if final else len(self.data)
+        if self.pos == 0 and not self.in_think and not self.open_at_start(n, final):
+            return
+        while self.pos < n or (final and self.in_think):
+            if self.in_think:
+                if not self.through_think(n, final):
+                    return
+                continue
+            at, which = grammar.find(self, self.pos, n, final)
+            if at < 0:
+                self.pos = n if final else max(self.pos, n - grammar.longest + 1)
+                return
+            if which >= len(grammar.openers):
+                if not self.think_tag(at, which - len(grammar.openers), n, final):
+                    return
+                continue
+            after = grammar.block(self, at, n, final)
+            if after < 0:
+                self.pos = at
+                return
+            self.pos = after
+
+    def stop_start(self) -> int:
+        """Where the stop tokens at the end begin."""
+        data = self.data
+        n = end = len(data)
+        while True:
+            while end and data[end - 1] in _SPACE:
+                end -= 1
+            if not end or data[end - 1] not in _LAST_BYTES:
+                break
+            token = next((t for t in self.grammar.stops if data.endswith(t, 0, end)), None)
+            if token is None:
+                break
+            end -= len(token)
+            n = end
+        self.cut = n if n < len(data) else -1
+        return n
+
+    def open_at_start(self, n: int, final: bool) -> bool:
+        """Looks for a think tag before anything else; False where more text is needed."""
+        think = self.grammar.think
+        if think is None:
+            return True
+        data = self.data
+        start = 0
+        while start < n and data[start] in _SPACE:
+            start += 1
+        if data.startswith(think[0], start, n):
+            self.markup.append((start, start + len(think[0])))
+            self.pos = self.think_from = start + len(think[0])
+            self.in_think = True
+            return True
+        return final or not think[0].startswith(bytes(data[start:n][: len(think[0])]))
+
+    def through_think(self, n: int, final: bool) -> bool:
+        """Inside a think block; False where its end has not arrived."""
+        assert self.grammar.think
+        tag = self.grammar.think[1]
+        end = self.data.find(tag, max(self.pos, self.think_from), n)
+        if end < 0 and not final:
+            self.pos = max(self.think_from, n - len(tag) + 1)
+            return False
+        self.in_think = False
+        if end >= 0:
+            self.reasoned(self.think_from, end)
+            self.markup.append((end, end + len(tag)))
+            self.pos = end + len(tag)
+            return True
+        if self.lenient:
+            at, which = self.grammar.find(self, self.think_from, n, True)
+            while 0 <= at and which >= len(self.grammar.openers):
+                at, which = self.grammar.find(self, at + 1, n, True)
+            if at >= 0:
+                self.reasoning.append((self.think_from, at))
+                self.implicit = True
+                self.pos = at
+                return True
+        self.unclosed_think = self.think_from
+        self.reasoned(self.think_from, n)
+        self.pos = n
+        return True
+
+    def reasoned(self, start: int, end: int) -> None:
+        """Notes a think block and reports the calls inside it."""
+        self.reasoning.append((start, end))
+        grammar = self.grammar
+        pos = start
+        inside, self.in_think = self.in_think, True
+        markup = len(self.markup)
+        while pos < end:
+            at, which = grammar.find(self, pos, end, True)
+            if at < 0:
+                break
+            if which >= len(grammar.openers):
+                pos = at + 1
+                continue
+            pos = max(grammar.block(self, at, end, True), at + 1)
+        del self.markup[markup:]
+        self.in_think = inside
+
+    def think_tag(self, at: int, close: int, n: int, final: bool) -> bool:
+        """A think tag in content; False where more text is needed."""
+        assert self.grammar.think
+        open_tag, close_tag = self.grammar.think
+        if close:
+            self.pos = at + len(close_tag)
+            if not self.attempts and not self.reasoning:
+                self.reasoned(0, at)
+                self.markup.append((at, at + len(close_tag)))
+            return True
+        end = self.data.find(close_tag, at, n)
+        if end < 0:
+            if not final:
+                self.pos = at
+                self.wait = close_tag
+                return False
+            self.pos = at + len(open_tag)
+            return True
+        self.reasoned(at + len(open_tag), end)
+        self.markup.append((at, at + len(open_tag)))
+        self.markup.append((end, end + len(close_tag)))
+        self.pos = end + len(close_tag)
+        return True
+
+    def add(
+        self,
+        block: Span,
+        *,
+        name: str | None = None,
+        name_span: Span | None = None,
+        args_span: Span | None = None,
+        id: str | None = None,
+        fault: Fault | None = None,
+        repair: Callable[[], Repaired | None] | None = None,
+        **more: Any,
+    ) -> None:
+        """Adds an attempt: looks the tool up, repairs if it may, writes the error."""
+        repairs: tuple[str, ...] = ()
+        if self.in_think:
+            fault = Fault("in_reasoning", block[0])
+        else:
+            if fault is not None and self.lenient and repair is not None:
+                repaired = repair()
+                if repaired is not None:
+                    name, more["arguments"] = repaired.name, repaired.arguments
+                    repairs, fault = repaired.names, None
+            if fault is None and self.tools is not None and name not in self.tools.names:
+                fault = Fault("unknown_tool", name_span[0] if name_span else block[0], name)
+            if self.implicit and fault is None:
+                repairs = ("implicit_think_close", *repairs)
+        error = None
+        index = len(self.attempts)
+        if fault is not None:
+            error = Error(
+                self.source,
+                fault.kind,
+                message(fault, name, block, self.tools),
+                block,
+                fault.offset,
+                fault.param,
+                index,
+            )
+            self.errors.append(error)
+        else:
+            self.executable += 1
+        self.attempts.append(
+            Call(
+                self.source,
+                index,
+                block,
+                name=name,
+                name_span=name_span,
+                args_span=args_span,
+                id=id,
+                error=error,
+                repairs=repairs,
+                **more,
+            )
+        )
