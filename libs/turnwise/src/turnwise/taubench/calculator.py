@@ -118,6 +118,8 @@ def calculate(expression: Any) -> str:
     try:
         tree = ast.parse(expression.lstrip(" "), "<string>", "eval").body
         return str(round(float(_evaluate(tree)), 2))
+    except RecursionError:
+        return "Error: maximum recursion depth exceeded during compilation"
     except Exception as error:
         return f"Error: {error}"
 
