@@ -1,0 +1,11 @@
+"""The embedded backend: everything of one training step that needs PyTorch.
+
+| module       | holds                                                                      |
+|--------------|----------------------------------------------------------------------------|
+| `policy`     | a model and its tokenizer from a folder, checked                           |
+| `forward`    | log-probs and entropy of trained tokens in packed rows                     |
+| `update`     | the GRPO loss and one optimiser step                                       |
+| `checkpoint` | policy, optimiser and random state on disk, whole or not at all            |
+| `threads`    | how many threads pay off                                                   |
+| `lag`        | how long the event loop was held up                                        |
+"""

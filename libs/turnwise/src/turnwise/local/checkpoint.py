@@ -1,0 +1,201 @@
+"""Checkpoints: whole or not at all.
+
+`checkpoints/step_N/` holds what `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer` read,
+`trainer.pt` (optimiser and torch's random state), `state.json` (what the training loop wants back)
+and `manifest.json` with the size and SHA-256 of every other file.
+
+1. check that the disk has room; 2. write into `.step_N.partial`; 3. sync every file; 4. write and
+sync the manifest; 5. rename; 6. sync the parent folder. A crash leaves a `.partial` folder that
+nothing reads and that the next save removes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from turnwise.config import ConfigError
+
+MANIFEST = "manifest.json"
+STATE = "state.json"
+TRAINER = "trainer.pt"
+
+SPARE_BYTES = 64 << 20
+"""Left free on the disk beside what a checkpoint takes."""
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    *,
+    model: Any,
+    tokenizer: Any,
+    optimizer: torch.optim.Optimizer,
+    state: Mapping[str, Any],
+    keep: int | None = None,
+) -> Path:
+    """Writes `folder/step_N`, replacing one of the same step.
+
+    Args:
+        folder: Made if it is missing.
+        state: JSON-able: data order, counters, seeds.
+        keep: So many newest checkpoints stay; None keeps all.
+
+    Returns:
+        The checkpoint's folder.
+
+    Raises:
+        ConfigError: if the disk has too little room; nothing was written.
+        OSError: if writing fails; the step has no folder then.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    check_disk(folder, checkpoint_bytes(model))
+    target, partial = folder / f"step_{step}", folder / f".step_{step}.partial"
+    for stale in folder.glob(".step_*.partial"):
+        shutil.rmtree(stale)
+    partial.mkdir()
+    try:
+        model.save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        torch.save({"optimizer": optimizer.state_dict(), "rng": _rng_state()}, partial / TRAINER)
+        (partial / STATE).write_text(json.dumps(dict(state)), encoding="utf-8")
+        _write_manifest(partial, step)
+        replaced = folder / f".step_{step}.replaced"
+        if target.exists():
+            target.rename(replaced)
+        partial.rename(target)
+        _sync(folder)
+        shutil.rmtree(replaced, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    if keep is not None:
+        for old in list_checkpoints(folder)[: -max(keep, 1)]:
+            shutil.rmtree(old)
+    return target
+
+
+def load_checkpoint(
+    path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Restores weights, optimiser and torch's random state, and returns the loop's state.
+
+    Raises:
+        ConfigError: if the checkpoint is not whole (see `verify_checkpoint`), or was made for
+            another model.
+    """
+    verify_checkpoint(path)
+    from transformers import AutoModelForCausalLM
+
+    saved = AutoModelForCausalLM.from_pretrained(path, local_files_only=True)
+    try:
+        model.load_state_dict(saved.state_dict())
+        trainer = torch.load(path / TRAINER, map_location="cpu", weights_only=True)
+        optimizer.load_state_dict(trainer["optimizer"])
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise ConfigError(f"{path} is of another model: {error}") from error
+    _set_rng_state(trainer["rng"])
+    state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
+    return state
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Complete checkpoints under `folder`, oldest step first; their hashes are not checked."""
+    found = []
+    for path in folder.glob("step_*"):
+        match = re.fullmatch(r"step_(\d+)", path.name)
+        if match and (path / MANIFEST).is_file():
+            found.append((int(match[1]), path))
+    return [path for _, path in sorted(found)]
+
+
+def verify_checkpoint(path: Path) -> None:
+    """Compares every file with the manifest.
+
+    Raises:
+        ConfigError: naming the first file that is missing, cut short or changed.
+    """
+    try:
+        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        files: dict[str, Any] = manifest["files"]
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} is not a complete checkpoint: it has no {MANIFEST}; use an earlier step"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path / MANIFEST} is damaged: {error}") from None
+    for name, expected in files.items():
+        file = path / name
+        if not file.is_file():
+            raise ConfigError(f"{path} is not a complete checkpoint: {name} is missing")
+        size = file.stat().st_size
+        if size != expected["bytes"]:
+            raise ConfigError(f"{file} has {size} bytes, {expected['bytes']} were written")
+        if _sha256(file) != expected["sha256"]:
+            raise ConfigError(f"{file} was changed after it was written (SHA-256 differs)")
+
+
+def checkpoint_bytes(model: nn.Module) -> int:
+    """What a checkpoint of `model` with AdamW's state takes on disk, about."""
+    return sum(p.numel() * (p.element_size() * 3) for p in model.parameters()) + (16 << 20)
+
+
+def check_disk(folder: Path, needed: int) -> None:
+    """Checks that `needed` bytes fit on the disk of an existing `folder`.
+
+    Raises:
+        ConfigError: saying how much is needed and how much is free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed + SPARE_BYTES:
+        raise ConfigError(
+            f"{folder}: {needed / 1e6:.0f} MB are needed for a checkpoint and "
+            f"{SPARE_BYTES / 1e6:.0f} MB to spare, {free / 1e6:.0f} MB are free"
+        )
+
+
+def _write_manifest(folder: Path, step: int) -> None:
+    files = {}
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        _sync(file)
+        name = file.relative_to(folder).as_posix()
+        files[name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
+    manifest = folder / MANIFEST
+    manifest.write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
+    _sync(manifest)
+    _sync(folder)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _rng_state() -> dict[str, Any]:
+    state: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def _set_rng_state(state: Mapping[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
