@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-
 from turnwise.config import ConfigError
 from turnwise.engine import Completion, SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
