@@ -92,10 +92,13 @@ def test_by_the_rule_error_none_is_made_and_all_are_on_record() -> None:
 
 
 def test_a_call_that_the_parser_could_not_read_is_an_error_unless_another_was_read() -> None:
-    turn = to_turn("Let me see", errors=["no closing tag"])
+    turn = to_turn("Let me see", errors=["no closing tag", "no name"])
     assert turn.actions == (Action("", error="no closing tag"),)
-    assert turn.unheard == "Let me see"
-    assert to_turn("", [ORDER], errors=["no closing tag"]).actions == (Action(*ORDER),)
+    assert (turn.unheard, turn.unread) == ("Let me see", ("no name",))
+    for calls in ([ORDER], [ORDER, THINK]):
+        turn = to_turn("", calls, errors=["no closing tag"])
+        assert turn.actions == (Action(*ORDER),)
+        assert turn.unread == ("no closing tag",)
 
 
 ANYTHING: st.SearchStrategy[Any] = st.recursive(

@@ -140,6 +140,15 @@ def test_a_missing_package_is_named_with_its_version(unopened: pytest.MonkeyPatc
         source.domain_files("retail")
 
 
+def test_a_package_without_metadata_is_refused(unopened: pytest.MonkeyPatch) -> None:
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    unopened.setattr(importlib.metadata, "version", version)
+    with pytest.raises(SourceError, match="tau-trait without metadata is installed"):
+        source.domain_files("retail")
+
+
 def test_another_version_of_the_package_is_refused(unopened: pytest.MonkeyPatch) -> None:
     unopened.setattr(importlib.metadata, "version", lambda name: "0.2.0")
     with pytest.raises(SourceError, match="tau-trait 0.2.0 is installed: install tau-trait==0.1.1"):

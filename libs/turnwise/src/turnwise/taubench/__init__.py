@@ -27,7 +27,7 @@ What is here:
 * `Environment(task)`: `reset()`, `step(action)`, `hear(reply, done)`, `score()`, `diff()`,
   `state_hash()`, `ground_truth_hash()`, `actions`, `done`, `awaits_user`.
 * `Action(name, kwargs)`, `Action.respond(text)`; `to_turn(content, calls, errors=, several=)`
-  gives a `Turn` of `actions`, `dropped` calls and `unheard` text.
+  gives a `Turn` of `actions`, `dropped` calls, `unheard` text and `unread` calls.
 * `StepResult`: `observation`, `done`, `reward`, `source`, `awaits_user`, `details` (a `Reward`
   of `reward`, `r_actions`, `r_outputs`, `outputs`).
 * `ground_truth(task)`: what the annotated calls change and return.

@@ -50,11 +50,13 @@ class Turn:
         actions: To be taken in order; at least one, and more than one only by the rule `all`.
         dropped: Calls that are not made.
         unheard: Text beside a call, which neither user nor tool gets to see; "" if none.
+        unread: What the parser says of calls that it could not read and that got no answer.
     """
 
     actions: tuple[Action, ...]
     dropped: tuple[DroppedCall, ...] = ()
     unheard: str = ""
+    unread: tuple[str, ...] = ()
 
 
 def _action(name: object, arguments: object) -> Action:
@@ -87,20 +89,21 @@ def to_turn(
     Args:
         content: The turn's text without its calls.
         calls: (name, arguments) of each call in order; arguments as an object or JSON text.
-        errors: What the parser says of calls that it could not read. They matter if no call was
-            read: then the first is the turn's error and the model hears of it.
+        errors: What the parser says of calls that it could not read. If no call was read, the
+            first is the turn's action, so that the model hears of it; the others are `unread`.
         several: What to do with more than one call.
     """
     text = content if isinstance(content, str) else ""
+    unread = tuple(errors)
     if not calls:
         if errors:
-            return Turn((Action("", error=errors[0]),), unheard=text)
+            return Turn((Action("", error=errors[0]),), unheard=text, unread=unread[1:])
         return Turn((Action.respond(text),))
     if several == "all" or len(calls) == 1:
-        return Turn(tuple(_action(*call) for call in calls), unheard=text)
+        return Turn(tuple(_action(*call) for call in calls), (), text, unread)
     if several == "error":
         dropped = tuple(DroppedCall(*call, "several calls") for call in calls)
         message = f"one tool call at a time, got {len(calls)}; none was made"
-        return Turn((Action("", error=message),), dropped, text)
+        return Turn((Action("", error=message),), dropped, text, unread)
     dropped = tuple(DroppedCall(*call, "not first") for call in calls[1:])
-    return Turn((_action(*calls[0]),), dropped, text)
+    return Turn((_action(*calls[0]),), dropped, text, unread)

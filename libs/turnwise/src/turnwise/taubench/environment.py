@@ -17,17 +17,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from turnwise.taubench.calculator import calculate_tool
 from turnwise.taubench.source import Tool
-from turnwise.taubench.tables import Changes, CowTable, Snapshot, State, snapshot
+from turnwise.taubench.tables import Changes, CowTable, Snapshot, State, render, snapshot
 from turnwise.taubench.task import RESPOND, STOP, TERMINATING_TOOLS, Action, Task
 
-# Ground truth needs 3 levels. Beyond this Python's own recursion limit would decide, by how deep
-# the caller's stack happens to be.
+# Ground truth needs 3 levels and 15 bits. Without these bounds a tool may store what Python cannot
+# write down: nesting beyond the recursion limit, an integer of more than 4,300 digits.
 MAX_ARGUMENT_DEPTH = 32
+MAX_INTEGER_BITS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ def _json_copy(value: Any, depth: int = 0) -> Any:
         return {key: _json_copy(element, depth + 1) for key, element in value.items()}
     if isinstance(value, list):
         return [_json_copy(element, depth + 1) for element in value]
+    if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
+        raise ValueError(f"arguments hold an integer of more than {MAX_INTEGER_BITS} bits")
     if value is None or isinstance(value, (str, int, float)):
         return value
     raise TypeError(f"arguments must be JSON values, got {type(value).__name__}")
@@ -138,7 +141,8 @@ def _run_tool(domain: str, state: State, action: Action) -> str:
     return str(text).encode("utf-8", "replace").decode()
 
 
-@cache
+# Holds the 685 tasks of tau-bench; an endless stream of synthetic ones must not fill the memory.
+@lru_cache(maxsize=4096)
 def ground_truth(task: Task) -> GroundTruth:
     """Replays the task's calls on a fresh database; once per task and process."""
     base = snapshot(task.domain)
@@ -235,8 +239,8 @@ class Environment:
             if mine.get((table, key)) != truth.changes.get((table, key))
             for agent, expected in [(self._record(table, key), self._expected(table, key))]
             for name in sorted({*agent, *expected})
-            if agent.get(name) != expected.get(name)
-            or type(agent.get(name)) is not type(expected.get(name))
+            if (name in agent) != (name in expected)
+            or render(agent.get(name)) != render(expected.get(name))
         )
 
     def changes(self) -> Changes:

@@ -103,7 +103,10 @@ class _Package:
         spec = importlib.util.find_spec("tau_trait")
         if spec is None or not spec.submodule_search_locations:
             raise SourceError(f"{PACKAGE} is not installed: install {PACKAGE}=={VERSION}")
-        found = importlib.metadata.version(PACKAGE)
+        try:
+            found = importlib.metadata.version(PACKAGE)
+        except importlib.metadata.PackageNotFoundError:
+            found = "without metadata"
         if found != VERSION:
             raise SourceError(f"{PACKAGE} {found} is installed: install {PACKAGE}=={VERSION}")
         self._root = spec.submodule_search_locations[0]
@@ -153,7 +156,9 @@ class _Package:
             name = importlib.util.resolve_name("." * level + name, str(globals["__package__"]))
         if name.partition(".")[0] != "tau_trait":
             return builtins.__import__(name, globals, locals, fromlist or (), level)
-        allowed = name in ("tau_trait.types", "tau_trait.envs.tool") or ".tools" in name
+        allowed = name in ("tau_trait.types", "tau_trait.envs.tool") or name.startswith(
+            tuple(f"tau_trait.envs.{domain}.tools" for domain in SPLITS)
+        )
         if not allowed or not fromlist:
             raise ImportError(f"{name} is not among the modules that turnwise reads of {PACKAGE}")
         return self.run(name)
