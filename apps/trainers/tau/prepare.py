@@ -1,0 +1,98 @@
+"""Writes tau-bench's tasks as the data files of a run.
+
+    ./pants run apps/trainers/tau:prepare -- --local-dir DIR
+
+Each of retail_{train,dev,test}_tasks.jsonl and airline_test_tasks.jsonl holds one
+`{"index": ..., "metadata": ...}` a line: the task's number within its split, and the task as
+upstream's own generator writes it (user_id, actions, instruction, outputs), its `env` and
+`task_split`, and under `flags` why its score may say less than it seems.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+from turnwise.command import run_command
+from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.taubench import SPLITS, SourceError, Task, load_tasks
+
+FlagName = Literal["gt-write-fails", "order-dependent", "noop-reward", "short-outputs"]
+
+
+class PrepareConfig(CommandConfig):
+    """Writes tau-bench's tasks as the data files of a run."""
+
+    local_dir: Path = Path("tau-bench")
+    """Folder to write to; made if it does not exist."""
+    exclude: tuple[FlagName, ...] = Field(default=())
+    """Leave tasks with any of these flags out of the training file. The others keep their index.
+    The dev and test files are always whole, so that scores can be compared."""
+
+
+def row(task: Task) -> dict[str, Any]:
+    """The data row of a task; `index` is what slime gives to the hooks as the prompt."""
+    return {
+        "index": task.index,
+        "metadata": {
+            "user_id": task.user_id,
+            "actions": [{"name": one.name, "kwargs": dict(one.kwargs)} for one in task.actions],
+            "instruction": task.instruction,
+            "outputs": list(task.outputs),
+            "env": task.domain,
+            "task_split": task.split,
+            "flags": asdict(task.flags),
+        },
+    }
+
+
+def kept(tasks: Sequence[Task], exclude: Sequence[FlagName]) -> Iterator[Task]:
+    """The tasks without those that have a flag of `exclude`."""
+    names = [name.replace("-", "_") for name in exclude]
+    return (task for task in tasks if not any(getattr(task.flags, name) for name in names))
+
+
+def write_tasks(path: Path, tasks: Sequence[Task]) -> None:
+    """Writes a data file whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w", encoding="utf-8") as stream:
+        for task in tasks:
+            stream.write(json.dumps(row(task)) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(path)
+
+
+def prepare(argv: Sequence[str]) -> None:
+    """The command.
+
+    Raises:
+        ConfigError: a bad option, or the folder can't be written to.
+    """
+    config = parse_args(
+        PrepareConfig, argv, prog="prepare", description=PrepareConfig.__doc__ or ""
+    )
+    try:
+        config.local_dir.mkdir(parents=True, exist_ok=True)
+        for domain, splits in SPLITS.items():
+            for split in splits:
+                tasks = load_tasks(domain, split)
+                chosen = list(kept(tasks, config.exclude if split == "train" else ()))
+                path = config.local_dir / f"{domain}_{split}_tasks.jsonl"
+                write_tasks(path, chosen)
+                left_out = len(tasks) - len(chosen)
+                print(f"{path}: {len(chosen)} tasks" + (f", {left_out} left out" * bool(left_out)))
+    except OSError as error:
+        raise ConfigError(f"--local-dir {config.local_dir}: {error.strerror or error}") from None
+    except SourceError as error:
+        raise ConfigError(str(error)) from None
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(prepare, sys.argv[1:]))

@@ -1,0 +1,113 @@
+"""Every preset becomes exactly the argument list that is kept in golden/.
+
+To renew one after a change that is meant: `python -m apps.trainers.tau.tests_launch.test_presets`.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from turnwise.launch.flags import check_arguments
+from turnwise.launch.plan import Plan, make_plan
+from turnwise.launch.preset import read_run
+
+HERE = Path(__file__).parent
+PRESETS = sorted((HERE.parent / "presets").glob("*.toml"))
+
+# Every argument of the published example for this model on two GPUs.
+EXAMPLE = """
+--actor-num-nodes 1 --actor-num-gpus-per-node 2 --rollout-num-gpus 2 --colocate
+--hf-checkpoint /root/Qwen3-4B-Instruct-2507/ --ref-load /root/Qwen3-4B-Instruct-2507_torch_dist/
+--load /root/Qwen3-4B-Instruct-2507_slime/ --save /root/Qwen3-4B-Instruct-2507_slime/
+--save-interval 20
+--prompt-data /root/tau-bench/retail_train_tasks.jsonl --input-key index --rollout-shuffle
+--num-rollout 500 --rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 1024
+--rollout-temperature 1 --global-batch-size 256 --balance-data
+--dynamic-sampling-filter-path
+slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std
+--eval-interval 5 --eval-prompt-data retail-dev /root/tau-bench/retail_dev_tasks.jsonl
+--n-samples-per-eval-prompt 1 --eval-max-response-len 1024 --eval-top-k 1
+--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 1
+--context-parallel-size 1 --expert-model-parallel-size 1 --expert-tensor-parallel-size 1
+--recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+--use-dynamic-batch-size --max-tokens-per-gpu 9216
+--advantage-estimator grpo --use-kl-loss --kl-loss-coef 0.00 --kl-loss-type low_var_kl
+--entropy-coef 0.00 --eps-clip 0.2 --eps-clip-high 0.28
+--optimizer adam --lr 1e-6 --lr-decay-style constant --weight-decay 0.1 --adam-beta1 0.9
+--adam-beta2 0.98
+--rollout-num-gpus-per-engine 1 --sglang-mem-fraction-static 0.7
+--attention-dropout 0.0 --hidden-dropout 0.0 --accumulate-allreduce-grads-in-fp32
+--attention-softmax-in-fp32 --attention-backend flash
+--swiglu --num-layers 36 --hidden-size 2560 --ffn-hidden-size 9728 --num-attention-heads 32
+--group-query-attention --num-query-groups 8 --use-rotary-position-embeddings
+--disable-bias-linear --normalization RMSNorm --norm-epsilon 1e-6 --rotary-base 5000000
+--vocab-size 151936 --kv-channels 128 --qk-layernorm
+"""
+# What this product adds to it: its hooks, and the node's size that slime would take for 8 GPUs.
+ADDED = {
+    "--custom-generate-function-path": ["turnwise.slime.generate"],
+    "--custom-rm-path": ["turnwise.slime.reward_func"],
+    "--custom-reward-post-process-path": ["turnwise.slime.post_process_rewards"],
+    "--custom-rollout-log-function-path": ["turnwise.slime.rollout_log"],
+    "--custom-eval-rollout-log-function-path": ["turnwise.slime.eval_log"],
+    "--custom-config-path": ["turnwise.json"],
+    "--num-gpus-per-node": ["2"],
+}
+
+
+def plan(path: Path, *overrides: str) -> Plan:
+    return make_plan(read_run(path, overrides), run_dir=Path("run"))
+
+
+def golden_text(path: Path) -> str:
+    return "".join(f"{' '.join((name, *values))}\n" for name, values in plan(path).options.items())
+
+
+def comparable(values: list[str]) -> list[str | float]:
+    def one(value: str) -> str | float:
+        try:
+            return float(value)
+        except ValueError:
+            return value
+
+    return [one(value) for value in values]
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_a_preset_becomes_the_argument_list_that_is_kept(path: Path) -> None:
+    kept = (HERE / "golden" / f"{path.stem}.txt").read_text(encoding="utf-8")
+    assert golden_text(path) == kept
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+def test_the_list_of_words_and_the_options_by_flag_say_the_same(path: Path) -> None:
+    made = plan(path)
+    assert check_arguments(made.arguments) == made.options
+
+
+def test_every_preset_of_the_product_is_there() -> None:
+    names = [path.stem for path in PRESETS]
+    assert names == ["qwen2.5-3b", "qwen2.5-7b", "qwen3-4b-instruct-2507", "qwen3-8b"]
+
+
+def test_the_4b_preset_has_every_argument_of_the_published_example_and_no_other() -> None:
+    made = plan(HERE.parent / "presets" / "qwen3-4b-instruct-2507.toml").options
+    example = check_arguments(EXAMPLE.split())
+    assert {name: comparable(values) for name, values in made.items()} == {
+        name: comparable(values) for name, values in {**example, **ADDED}.items()
+    }
+
+
+def test_two_nodes_are_two_flags_more() -> None:
+    path = HERE.parent / "presets" / "qwen3-8b.toml"
+    made = plan(
+        path,
+        *"--actor-num-nodes 2 --actor-num-gpus-per-node 8 --rollout-num-gpus 16".split(),
+    )
+    assert (made.nodes, made.gpus_per_node) == (2, 8)
+    assert made.value("--num-gpus-per-node") == "8"
+
+
+if __name__ == "__main__":
+    for preset in PRESETS:
+        (HERE / "golden" / f"{preset.stem}.txt").write_text(golden_text(preset), encoding="utf-8")

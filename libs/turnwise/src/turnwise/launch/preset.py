@@ -1,0 +1,243 @@
+"""A run of the cluster as one TOML file: slime's options in sections, ours in three more.
+
+    [model]     name = "qwen3-4B-Instruct-2507"     a model of slime, args = [...] after it
+    [tau]       what the hooks do: domain, split, agent, user
+    [ray]       where the job runs
+    [cluster] [ckpt] [rollout] [optimizer] [grpo] [wandb] [perf] [eval] [sglang] [misc]
+                slime's flags by their names without dashes, in any of them
+
+The command line goes before the file: `--eps-clip 0.1` changes slime's flag in the section that
+has it (or adds it to [misc]); `--tau.env airline`, `--ray.address URL`, `--model.name NAME` and
+`--ray.env-vars.NCCL_DEBUG INFO` change ours.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from turnwise.config import Config, ConfigError
+from turnwise.launch.flags import Flag, find_flag, model_arguments, split_arguments, unknown
+from turnwise.taubench import SPLITS
+
+# The order in which a plan lists the sections.
+SECTIONS = (
+    "cluster",
+    "ckpt",
+    "rollout",
+    "optimizer",
+    "grpo",
+    "wandb",
+    "perf",
+    "eval",
+    "sglang",
+    "misc",
+)
+OURS = ("model", "tau", "ray")
+
+
+class ModelConfig(Config):
+    """[model]: the architecture, which Megatron is told by arguments."""
+
+    name: str | None = None
+    """slime's name of the model; its arguments are shipped."""
+    args: tuple[str, ...] = ()
+    """Arguments after the model's own: all of them if there is no name."""
+
+    @model_validator(mode="after")
+    def _known(self) -> ModelConfig:
+        if self.name is not None and self.name not in model_arguments():
+            raise ValueError(f"name: {unknown(self.name, model_arguments(), 'model of slime')}")
+        if self.name is None and not self.args:
+            raise ValueError("name: is needed, or args with all of Megatron's model arguments")
+        return self
+
+    def words(self) -> tuple[str, ...]:
+        """The model's arguments; a flag in `args` takes the place of the same flag before it."""
+        own = dict(split_arguments(self.args))
+        named = () if self.name is None else model_arguments()[self.name]
+        merged = {**dict(split_arguments(named)), **own}
+        return tuple(word for name, values in merged.items() for word in (name, *values))
+
+
+class TauConfig(Config):
+    """[tau]: what the hooks do on every node."""
+
+    env: Literal["retail", "airline"] = "retail"
+    """Domain of the training tasks. A data row that names another one goes before it."""
+    task_split: Literal["train", "dev", "test"] = "train"
+    """Split of the training tasks; airline has `test` alone."""
+    agent_strategy: Literal["tool-calling", "act", "react", "few-shot"] = "tool-calling"
+    """How the policy is prompted and its text read."""
+    user_strategy: Literal["llm", "react", "verify", "reflection", "human", "offline"] = "llm"
+    """Who plays the customer; `offline` needs no model."""
+    user_model: str = "gemini-2.0-flash-lite"
+    """Model of the user simulator, by its endpoint's name."""
+    user_url: str = "https://generativelanguage.googleapis.com/v1beta/openai"
+    """OpenAI-compatible endpoint of the user simulator."""
+    user_key_env: str = "GEMINI_API_KEY"
+    """Environment variable that holds the endpoint's key on the nodes; the key is kept nowhere."""
+    max_turns: int = Field(30, ge=1)
+    """Turns of the agent after which an episode stops."""
+
+    @model_validator(mode="after")
+    def _split_exists(self) -> TauConfig:
+        if self.task_split not in SPLITS[self.env]:
+            raise ValueError(
+                f"task-split: {self.env} has {', '.join(SPLITS[self.env])}, "
+                f"found {self.task_split!r}"
+            )
+        return self
+
+
+class RayConfig(Config):
+    """[ray]: the cluster that the job is submitted to."""
+
+    address: str | None = None
+    """Address of a running cluster's Jobs API, http://HOST:8265; without it the run has a head of
+    its own."""
+    python: str = "python3"
+    """Interpreter on the nodes."""
+    slime_dir: Path = Path("/root/slime")
+    """slime on the nodes."""
+    megatron_dir: Path = Path("/root/Megatron-LM")
+    """Megatron-LM on the nodes."""
+    node_ip: str = "127.0.0.1"
+    """Address that an own head listens at; other nodes join only if they can reach it."""
+    port: int = Field(0, ge=0, le=65535)
+    """Port of an own head for nodes that join; 0 takes a free one."""
+    dashboard_port: int = Field(0, ge=0, le=65535)
+    """Port of an own head's dashboard and Jobs API; 0 takes a free one."""
+    temp_dir: Path | None = None
+    """Folder of an own head's sessions, a short path: Unix sockets lie in it. Without it, a new
+    folder under the system's."""
+    env_vars: dict[str, str] = Field(default_factory=dict)
+    """Environment of the job on every node. Ray shows it in its dashboard: no secrets here."""
+
+    @field_validator("address")
+    @classmethod
+    def _is_a_url(cls, address: str | None) -> str | None:
+        if address is not None and not address.startswith(("http://", "https://")):
+            raise ValueError("must be the address of the Jobs API such as http://HOST:8265")
+        return address
+
+    @field_validator("env_vars")
+    @classmethod
+    def _holds_no_secret(cls, variables: dict[str, str]) -> dict[str, str]:
+        for name in variables:
+            if name.upper().endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")):
+                raise ValueError(
+                    f"{name} looks like a secret, and Ray shows the environment of a job to "
+                    "everybody; set it in the environment of the nodes instead"
+                )
+        return variables
+
+
+class RunConfig(Config):
+    """The whole file."""
+
+    model: ModelConfig
+    """The architecture."""
+    tau: TauConfig = TauConfig()
+    """What the hooks do."""
+    ray: RayConfig = RayConfig()
+    """Where the job runs."""
+    options: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """slime's flags by section."""
+
+
+def read_run(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Reads a run's file and the command line that goes before it.
+
+    Args:
+        path: The TOML file.
+        overrides: Words of the command line, `--eps-clip 0.1 --tau.env airline`.
+
+    Raises:
+        ConfigError: naming file or flag, what was found and what is allowed.
+    """
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    _check_shape(data, path)
+    for name, values in split_arguments(overrides):
+        try:
+            _override(data, name.removeprefix("--"), values)
+        except ConfigError as error:
+            raise ConfigError(f"command line: {error}") from None
+    try:
+        return _build(data)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _check_shape(data: Mapping[str, Any], path: Path) -> None:
+    homes: dict[str, str] = {}
+    for section, content in data.items():
+        if section not in (*OURS, *SECTIONS):
+            name = unknown(section, (*OURS, *SECTIONS), "section")
+            raise ConfigError(f"{path}: {name}")
+        if not isinstance(content, dict):
+            raise ConfigError(f"{path}: {section}: must be a section, [{section}]")
+        for key in content if section in SECTIONS else ():
+            if key in homes:
+                raise ConfigError(f"{path}: {key} stands in [{homes[key]}] and in [{section}]")
+            homes[key] = section
+
+
+def _override(data: dict[str, Any], name: str, values: list[str]) -> None:
+    section, dot, key = name.partition(".")
+    if dot and section in OURS:
+        place = data.setdefault(section, {})
+        key, dot, inner = key.partition(".")
+        if dot:
+            place, key = place.setdefault(key, {}), inner
+        if not values:
+            raise ConfigError(f"--{name}: takes a value")
+        place[key] = values[0] if len(values) == 1 else values
+        return
+    if dot and section not in SECTIONS:
+        raise ConfigError(unknown(section, (*OURS, *SECTIONS), "section"))
+    flag = find_flag(key if dot else name)
+    bare = flag.name.removeprefix("--")
+    homes = [home for home in SECTIONS if bare in data.get(home, {})]
+    home = homes[0] if homes else (section if dot else "misc")
+    data.setdefault(home, {})[bare] = _override_value(flag, values)
+
+
+def _override_value(flag: Flag, values: list[str]) -> Any:
+    if flag.kind in ("switch", "bool"):
+        word = values[0] if len(values) == 1 else "true" if not values else " ".join(values)
+        if word not in ("true", "false"):
+            raise ConfigError(f"{flag.name}: takes nothing, true or false, found {word!r}")
+        return word == "true"
+    if not values:
+        raise ConfigError(f"{flag.name}: takes a value")
+    return values if flag.count else values[0] if len(values) == 1 else values
+
+
+def _build(data: Mapping[str, Any]) -> RunConfig:
+    ours: dict[str, Any] = {}
+    models: dict[str, type[Config]] = {"model": ModelConfig, "tau": TauConfig, "ray": RayConfig}
+    for section, model in models.items():
+        known = {field.replace("_", "-"): field for field in model.model_fields}
+        fields = {}
+        for key, value in data.get(section, {}).items():
+            if key not in known:
+                raise ConfigError(f"[{section}] {unknown(key, known, 'key')}")
+            if known[key] == "args" and isinstance(value, str):
+                value = [value]
+            fields[known[key]] = value
+        try:
+            ours[section] = model(**fields)
+        except ConfigError as error:
+            raise ConfigError(f"[{section}] {error}") from None
+    options = {section: dict(data[section]) for section in SECTIONS if section in data}
+    return RunConfig(**ours, options=options)
