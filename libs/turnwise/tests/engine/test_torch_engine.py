@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def assert_equal_to_transformers(model: object, sampled: list[Sampled]) -> None:
         np.testing.assert_allclose(turn.completion.logprobs, expected, atol=TOLERANCE, rtol=0)
 
 
-def run_episodes(engine: TorchEngine, seeds: list[int], **options: int) -> list[list[Sampled]]:
+def run_episodes(engine: TorchEngine, seeds: list[int], **options: Any) -> list[list[Sampled]]:
     async def run() -> list[list[Sampled]]:
         return list(await asyncio.gather(*(episode(engine, seed, **options) for seed in seeds)))
 
@@ -359,9 +360,7 @@ def test_two_turns_of_one_session_at_a_time_are_refused() -> None:
         ({"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, "sliding"),
     ],
 )
-def test_what_the_engine_can_not_compute_is_refused(
-    changes: dict[str, object], message: str
-) -> None:
+def test_what_the_engine_can_not_compute_is_refused(changes: dict[str, Any], message: str) -> None:
     model = make_model(**changes)
     with pytest.raises(ConfigError, match=message):
         TorchEngine(model, rows=1)

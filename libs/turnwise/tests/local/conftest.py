@@ -23,9 +23,8 @@ def _tokenizer() -> Any:
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    fast: Any = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>"
-    )
+    make: Any = PreTrainedTokenizerFast
+    fast = make(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
     fast.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
     fast.chat_template = (files("turnwise.local") / "chatml_tools.jinja").read_text("utf-8")
     return fast
@@ -54,7 +53,8 @@ def make_policy() -> Callable[..., Any]:
             "max_position_embeddings": 512,
             "initializer_range": 0.4,
         }
-        return Qwen3ForCausalLM(Qwen3Config(**{**sizes, **changes})).eval()
+        model: Any = Qwen3ForCausalLM(Qwen3Config(**{**sizes, **changes}))
+        return model.eval()
 
     return make
 

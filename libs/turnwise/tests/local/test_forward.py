@@ -40,7 +40,7 @@ def padded_reference(
 
 def gradients(model: Any, value: Tensor) -> list[Tensor]:
     model.zero_grad()
-    value.backward()
+    value.backward()  # type: ignore[no-untyped-call]
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
