@@ -146,6 +146,7 @@ class Stream:
         self._searched = 0
         self._retry = 0
         self._arrived = False
+        self._tries = 0
         self._limit = limit
         self._given = 0
 
@@ -168,13 +169,16 @@ class Stream:
             if not self._arrived or n < self._retry:
                 return []
             run.wait = None
+        elif self._tries > 64 and n < self._retry:
+            return []
         before = run.pos
         run.advance(False)
         self._searched = n
         self._arrived = False
         # A block that did not end at its close tag is read again only after it grew by
         # a quarter, which keeps any text linear.
-        again = waited and run.wait is not None and run.pos == before
+        self._tries = self._tries + 1 if run.pos == before else 0
+        again = self._tries > 64 or (waited and run.wait is not None and self._tries)
         self._retry = n + (n - run.pos) // 4 if again else 0
         return self._closed()
 

@@ -28,6 +28,8 @@ cdef class Call:
     cdef object _raw
     cdef readonly Error error
     cdef readonly tuple repairs
-    cdef readonly object _values
+    cdef object _values
+    cdef object _converted
+    cdef dict _from_values(self)
     cdef readonly object syntax
     cdef object _flags

@@ -47,6 +47,8 @@ class Call:
     name_byte_span: tuple[int, int] | None
     arguments_span: tuple[int, int] | None
     arguments_byte_span: tuple[int, int] | None
+    value_spans: dict[str, tuple[int, int]] | None
+    value_byte_spans: dict[str, tuple[int, int]] | None
     def __init__(
         self,
         source: Source,
@@ -59,6 +61,7 @@ class Call:
         id: str | None = None,
         arguments: Any = ...,
         values: Mapping[str, tuple[int, int]] | None = None,
+        converted: Mapping[str, Any] | None = None,
         error: Error | None = None,
         repairs: tuple[str, ...] = (),
         syntax: str | None = None,

@@ -4,10 +4,19 @@
 import json
 
 from toolparse._kinds import GROUPS
+from toolparse._scan import json_value
 
 cdef object UNSET = object()
 cdef enum:
     STRIDE = 1024
+
+
+cdef dict json_values(data, start, end):
+    """The spans of the values of a JSON object."""
+    return {
+        json.loads(data[member[0]:member[1]]): (member[2], member[3])
+        for member in json_value(data, start, end)[3]
+    }
 
 
 cdef class Source:
@@ -103,7 +112,7 @@ cdef class Call:
 
     def __init__(
         self, source, index, block, *, name=None, name_span=None, args_span=None, id=None,
-        arguments=UNSET, values=None, error=None, repairs=(), syntax=None,
+        arguments=UNSET, values=None, converted=None, error=None, repairs=(), syntax=None,
     ):
         self._source = source
         self.index = index
@@ -115,6 +124,7 @@ cdef class Call:
         self._arguments = arguments
         self._raw = None
         self._values = values
+        self._converted = converted
         self.error = error
         self.repairs = repairs
         self.syntax = syntax
@@ -169,9 +179,36 @@ cdef class Call:
     @property
     def arguments(self):
         if self._arguments is UNSET:
-            raw = self.raw_arguments
-            self._arguments = None if raw is None else json.loads(raw)
+            if self._values is not None:
+                self._arguments = self._from_values()
+            else:
+                raw = self.raw_arguments
+                self._arguments = None if raw is None else json.loads(raw)
         return self._arguments
+
+    cdef dict _from_values(self):
+        cdef dict result = {}
+        for key, span in self._values.items():
+            if self._converted and key in self._converted:
+                result[key] = self._converted[key]
+            else:
+                result[key] = self._source.decoded(span[0], span[1])
+        return result
+
+    @property
+    def value_byte_spans(self):
+        """The spans of the values of the arguments by name, or None where they are unknown."""
+        if self._values is None and self.args_start >= 0 and self.error is None:
+            self.arguments
+            self._values = json_values(self._source.data, self.args_start, self.args_end)
+        return None if self._values is None else dict(self._values)
+
+    @property
+    def value_spans(self):
+        spans = self.value_byte_spans
+        if spans is None:
+            return None
+        return {key: self._source.span(span) for key, span in spans.items()}
 
     def __repr__(self):
         if self.error is not None:

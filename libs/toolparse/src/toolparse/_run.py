@@ -51,6 +51,13 @@ _SPACE: Final = b" \t\r\n"
 Span = tuple[int, int]
 
 
+def skip_space(data: bytes | bytearray, pos: int, n: int) -> int:
+    """The offset of the next byte that is no JSON white space."""
+    while pos < n and data[pos] in _SPACE:
+        pos += 1
+    return pos
+
+
 class Grammar:
     """What a format is made of. Offsets are bytes.
 
@@ -71,6 +78,10 @@ class Grammar:
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         """Reads the block at `at`, adds its attempts, gives the offset after it or NEED_MORE."""
+        raise NotImplementedError
+
+    def within(self, run: Run, pos: int, n: int, final: bool) -> int:
+        """Goes on inside a section that `block` has opened (`run.inside`)."""
         raise NotImplementedError
 
 
@@ -104,6 +115,7 @@ class Run:
 
     __slots__ = (
         "attempts",
+        "choice",
         "cut",
         "data",
         "errors",
@@ -111,10 +123,14 @@ class Run:
         "grammar",
         "implicit",
         "in_think",
+        "inside",
         "lenient",
         "markup",
         "pos",
+        "no_close_from",
         "reasoning",
+        "section",
+        "section_calls",
         "source",
         "think_from",
         "tools",
@@ -147,6 +163,12 @@ class Run:
         self.think_from = 0
         self.unclosed_think = -1
         self.implicit = False
+        self.no_close_from = -1
+        self.choice: Grammar | None = None
+        # A section that holds several calls is read call by call.
+        self.inside = False
+        self.section = 0
+        self.section_calls = 0
 
     def advance(self, final: bool) -> None:
         """Reads as far as the text so far allows; with `final`, to the end."""
@@ -154,10 +176,16 @@ class Run:
         n = self.stop_start() if final else len(self.data)
         if self.pos == 0 and not self.in_think and not self.open_at_start(n, final):
             return
-        while self.pos < n or (final and self.in_think):
+        while self.pos < n or (final and (self.in_think or self.inside)):
             if self.in_think:
                 if not self.through_think(n, final):
                     return
+                continue
+            if self.inside:
+                after = grammar.within(self, self.pos, n, final)
+                if after < 0:
+                    return
+                self.pos = after
                 continue
             at, which = grammar.find(self, self.pos, n, final)
             if at < 0:
@@ -172,6 +200,14 @@ class Run:
                 self.pos = at
                 return
             self.pos = after
+
+    def at_start(self, at: int) -> bool:
+        """Whether only white space and reasoning stand before `at`."""
+        data = self.data
+        end = at
+        while end and data[end - 1] in _SPACE:
+            end -= 1
+        return end == 0 or any(end == span[1] for span in self.markup)
 
     def stop_start(self) -> int:
         """Where the stop tokens at the end begin."""
@@ -249,6 +285,8 @@ class Run:
                 pos = at + 1
                 continue
             pos = max(grammar.block(self, at, end, True), at + 1)
+            while self.inside:
+                pos = grammar.within(self, pos, end, True)
         del self.markup[markup:]
         self.in_think = inside
 
@@ -262,12 +300,13 @@ class Run:
                 self.reasoned(0, at)
                 self.markup.append((at, at + len(close_tag)))
             return True
-        end = self.data.find(close_tag, at, n)
+        end = -1 if self.no_close_from >= 0 else self.data.find(close_tag, at, n)
         if end < 0:
             if not final:
                 self.pos = at
                 self.wait = close_tag
                 return False
+            self.no_close_from = at
             self.pos = at + len(open_tag)
             return True
         self.reasoned(at + len(open_tag), end)

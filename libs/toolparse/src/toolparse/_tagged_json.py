@@ -61,20 +61,21 @@ class TaggedJson(Grammar):
             pos += 1
         if pos >= n and not final:
             return NEED_MORE
-        if data.startswith(self.close, pos, n):
+        if self.close and data.startswith(self.close, pos, n):
             end = pos + len(self.close)
-            run.add((at, end), fault=Fault("empty_body", pos))
+            run.add((at, end), fault=Fault("empty_body", pos), arguments=None)
             return end
         code, offset, duplicate, members = json_value(data, pos, n)
         if code == TRUNCATED:
             if not final:
-                run.wait = self.close
+                run.wait = self.close or b"}"
                 return NEED_MORE
             return self.truncated(run, at, pos, n, members)
         if code != OK:
-            found = data.find(self.close, offset, n)
+            stop = self.close or self.open
+            found = data.find(stop, offset, n)
             if found < 0 and not final:
-                run.wait = self.close
+                run.wait = stop
                 return NEED_MORE
             end = n if found < 0 else found + len(self.close)
             self.bad(
@@ -86,7 +87,7 @@ class TaggedJson(Grammar):
             )
             return end
         after = offset
-        while after < n and data[after] in _SPACE:
+        while self.close and after < n and data[after] in _SPACE:
             after += 1
         if data.startswith(self.close, after, n):
             end = after + len(self.close)
@@ -101,7 +102,7 @@ class TaggedJson(Grammar):
         end = n
         while end > pos and run.data[end - 1] in _SPACE:
             end -= 1
-        if run.data.endswith(self.close, pos, end):
+        if self.close and run.data.endswith(self.close, pos, end):
             found = end - len(self.close)
             fault = Fault("bad_json", found, "a string or bracket is never closed")
             self.bad(run, (at, end), (pos, found), fault, members)
