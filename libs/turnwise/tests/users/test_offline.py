@@ -208,6 +208,11 @@ def test_every_conversation_ends_and_stays_ended(text: object) -> None:
     assert set(replies[replies.index(STOP) :]) == {STOP}
 
 
+def test_a_customer_who_has_left_does_not_come_back() -> None:
+    texts: list[object] = ["I am transferring you to a human agent.", "How can I help?", "Why?"]
+    assert conversation(OfflineUser(), load_tasks("retail", "test")[1], texts)[1:] == [STOP] * 3
+
+
 def test_silence_ends_the_conversation_after_three_turns() -> None:
     replies = conversation(OfflineUser(), load_tasks("retail", "test")[1], [None, "", 5])
     assert replies[1:] == ["Hello? Are you still there?"] * 2 + [STOP]
