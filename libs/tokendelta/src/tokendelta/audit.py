@@ -1,97 +1,53 @@
 """Finds out by rendering what a chat template does between turns.
 
-1. The first special token after a plain assistant text is the template's stop token, if the
-   template has one; the tokenizer's end-of-sequence token is another.
-2. For each kind of turn and of environment answer, the text after the sampled part is compared
-   over histories of different depth. Where it is always the same, a short prefix or even literal
-   text gives it; where it is not, the full history is needed.
-3. A transition rewrites history if the render before it, up to the stop token, is no prefix of the
-   render after it, or if the generation prompt was taken back.
+1. What follows a plain assistant text shows the stop token and whose it is.
+2. For each kind of turn and answer, the continuation is compared over histories of different depth,
+   with and without tools. Where it is always the same, literal text or a render after a short
+   prefix gives it; where it is not, the whole history is needed.
+3. A transition rewrites history if the generation prompt before the turn, or the turn as it was
+   shown, is no longer a prefix of the render with the answer.
+
+All statements are about the probes. `Session(verify=...)` checks them on real conversations.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from datetime import date
 from typing import Any, Literal
 
-from tokendelta import probes
 from tokendelta.encoding import SpecialTokens
 from tokendelta.errors import TemplateError
-from tokendelta.probes import EnvKind, TurnKind
-from tokendelta.rendering import Renderer, Tool
+from tokendelta.findings import Change, ChangeKey, Effect, Findings, StopStyle
+from tokendelta.prober import Prober, common_length
+from tokendelta.probes import (
+    ENV_KINDS,
+    FIRST,
+    MARK,
+    REASON,
+    SECOND,
+    SYSTEM,
+    THINK_KINDS,
+    TURN_KINDS,
+    EnvKind,
+    Messages,
+    TurnKind,
+    environments,
+    tool,
+    turn,
+    user,
+)
+from tokendelta.rendering import Renderer
+from tokendelta.rules import find_rule
 
-TURN_KINDS: tuple[TurnKind, ...] = ("text", "think", "call", "think_call")
-ENV_KINDS: tuple[EnvKind, ...] = ("user", "tool", "mixed")
-
-# Comparisons of content with literal text in a template, by which a content changes its meaning.
+# Comparisons of content with text in a template, by which a content changes its meaning.
 _GUARD = re.compile(
     r"""(?:startswith|endswith|split|replace)\(\s*(?P<q>['"])(?P<a>.+?)(?P=q)"""
-    r"""|(?P<r>['"])(?P<b>[^'"]+)(?P=r)\s+(?:not\s+)?in\s""",
+    r"""|(?P<r>['"])(?P<b>[^'"]+)(?P=r)\s+(?:not\s+)?in\s"""
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """Fixed text around and between the contents of an environment group."""
-
-    left: str
-    between: str
-    right: str
-
-    def join(self, texts: Sequence[str]) -> str:
-        return self.left + self.between.join(texts) + self.right
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """How the continuation of one transition is found, and whether it is append-only."""
-
-    way: Literal["literal", "prefix", "full"]
-    literal: Pieces | None
-    prefix: int
-    needs_tools: bool
-    append_only: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """The result of one audit."""
-
-    stops: tuple[str, ...]
-    guards: tuple[str, ...]
-    generation_prompt: str
-    rules: dict[tuple[TurnKind, EnvKind], Rule]
-
-    def guarded(self, texts: Sequence[str]) -> bool:
-        """Whether a text holds something that the template compares content with."""
-        return any(guard in text for guard in self.guards for text in texts)
-
-    def text(self) -> str:
-        lines = [
-            f"stop tokens: {', '.join(map(repr, self.stops)) or 'none found'}",
-            f"generation prompt: {self.generation_prompt!r}",
-        ]
-        for (turn, env), rule in self.rules.items():
-            state = {True: "append-only", False: "rewrites history", None: "not established"}
-            lines.append(f"{turn} -> {env}: {state[rule.append_only]}, by {rule.way}")
-        return "\n".join(lines)
-
-
-def closing_length(closed: str, tail: str, stops: Sequence[str]) -> int:
-    """Characters of a call's closing text, which are sampled, before the continuation starts.
-
-    `closed` and `tail` are what follows the mark without and with an environment answer.
-    """
-    shared = 0
-    for left, right in zip(closed, tail, strict=False):
-        if left != right:
-            break
-        shared += 1
-    places = [closed.rfind(stop) for stop in stops if stop]
-    at = max((place for place in places if place >= 0), default=-1)
-    return min(at, shared) if at >= 0 else shared
+_DATES = ("%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%B %d, %Y", "%b %d, %Y")
+_HELLO = user("Hello.")
 
 
 def audit(renderer: Renderer, specials: SpecialTokens, eos: str) -> Findings:
@@ -99,137 +55,200 @@ def audit(renderer: Renderer, specials: SpecialTokens, eos: str) -> Findings:
 
     Raises TemplateError if not even a user message and its answer can be rendered.
     """
-    tail = _tail(renderer, [probes.user("Hello."), probes.turn("text", probes.MARK)], "user", None)
+    prober = Prober(renderer)
+    tail = prober.tail([_HELLO, turn("text", MARK)], [user(FIRST)])
     if tail is None:
+        tail = prober.tail([_HELLO, turn("text", MARK)], [user(FIRST)], tools=True)
+    if tail is None:
+        # Let the template say what it does not accept.
+        renderer.render([_HELLO, turn("text", MARK), user(FIRST)], generation=True)
         raise TemplateError("the chat template does not show the text of an assistant message")
-    head = specials.head(tail)
-    stops = tuple(dict.fromkeys(stop for stop in (head, eos) if stop in specials.by_text))
+    style, stops, last_stop = _stops(prober, specials, eos, tail)
+    prober.stops = stops
     template = getattr(renderer.tokenizer, "chat_template", None)
-    guards = _guards(template if isinstance(template, str) else "")
-    first = renderer.render([probes.user("Hello.")])
-    prompt = renderer.render([probes.user("Hello.")], generation=True)
-    generation = prompt[len(first) :] if prompt.startswith(first) else ""
-    rules = {
-        (turn, env): _rule(renderer, turn, env, stops) for turn in TURN_KINDS for env in ENV_KINDS
-    }
-    return Findings(stops, guards, generation, rules)
+    source = template if isinstance(template, str) else ""
+    call = prober.render([_HELLO, turn("call", MARK)], tools=True)
+    prober.shows_calls = call is None or MARK in call
+    field, opening, closing = _reasoning(prober)
+    prober.reasoning_field, prober.reasoning_close = field, closing
+    header, generation = _generation(prober)
+    opened = _first(prober, [_HELLO])
+    system = prober.render([SYSTEM, _HELLO])
+    return Findings(
+        stops=stops,
+        stop_style=style,
+        last_stop=last_stop,
+        separator=_separator(tail, specials, style),
+        generation_prompt=generation,
+        header=header,
+        reasoning_field=field,
+        reasoning_open=opening,
+        reasoning_close=closing,
+        tool_call_open=_tool_call_open(prober, specials),
+        tool_group=_tool_group(prober),
+        shows_calls=prober.shows_calls,
+        takes_tools=prober.render([_HELLO]) != prober.render([_HELLO], tools=True),
+        takes_system=system is not None and SYSTEM["content"] in system,
+        dated="strftime_now" in source or _shows_today(opened),
+        guards=_guards(source),
+        rules={(t, e): find_rule(prober, t, e) for t in TURN_KINDS for e in ENV_KINDS},
+        changes=_changes(prober),
+    )
 
 
-def _guards(template: str) -> tuple[str, ...]:
-    found = (match["a"] or match["b"] for match in _GUARD.finditer(template))
-    return tuple(sorted({text for text in found if len(text.strip()) > 1}))
+def _first(prober: Prober, messages: Messages, *, generation: bool = False) -> str:
+    """The render without tools or, where that raises, with them."""
+    text = prober.render(messages, generation=generation)
+    if text is None:
+        text = prober.render(messages, tools=True, generation=generation)
+    return text or ""
 
 
-def _tail(
-    renderer: Renderer,
-    history: list[dict[str, Any]],
-    env: EnvKind | list[dict[str, Any]],
-    tools: Sequence[Tool] | None,
-    stops: Sequence[str] = (),
-) -> str | None:
-    """What follows the sampled part of the last turn, or None if the template does not render."""
-    messages = probes.environment(env) if isinstance(env, str) else env
-    try:
-        text = renderer.render([*history, *messages], tools=tools, generation=True)
-        at = text.rfind(probes.MARK)
-        if at < 0:
-            return None
-        tail = text[at + len(probes.MARK) :]
-        if not history[-1].get("tool_calls"):
-            return tail
-        closed = renderer.render(history, tools=tools)
-    except TemplateError:
-        return None
-    closed = closed[closed.rfind(probes.MARK) + len(probes.MARK) :]
-    return tail[closing_length(closed, tail, stops) :]
+def _stops(
+    prober: Prober, specials: SpecialTokens, eos: str, tail: str
+) -> tuple[StopStyle, tuple[str, ...], str]:
+    """How a turn ends, the stop tokens with the template's own first, and a last turn's own one."""
+    closed = _first(prober, [_HELLO, turn("text", MARK)])
+    closed = closed[closed.rfind(MARK) + len(MARK) :].lstrip()
+    head, last = specials.head(tail.lstrip()), specials.head(closed)
+    known = [eos] if eos in specials.by_text else []
+    if not head:
+        return "none", tuple(dict.fromkeys([*([last] if last else []), *known])), ""
+    found = [head, *([last] if last else []), *known]
+    if last:
+        last_stop = last if last != head else ""
+        prober.stops = found
+        found += _call_stop(prober, specials, found)
+        return "terminator", tuple(dict.fromkeys(found)), last_stop
+    at = tail.find(FIRST)
+    between = tail[tail.find(head) + len(head) : at]
+    if specials.find(between) is not None:
+        return "deferred", tuple(dict.fromkeys(found)), ""
+    for kind in TURN_KINDS:
+        other = prober.tail([_HELLO, prober.turn(kind, MARK)], [tool(FIRST)])
+        other_head = specials.head(other.lstrip()) if other else ""
+        if other_head:
+            found.insert(1, other_head)
+    return "header", tuple(dict.fromkeys(found)), ""
 
 
-def _rule(renderer: Renderer, turn: TurnKind, env: EnvKind, stops: Sequence[str]) -> Rule:
-    with_tools: list[str | None] = []
-    without: list[str | None] = []
-    for history in probes.histories(turn):
-        without.append(_tail(renderer, history, env, None, stops))
-        with_tools.append(_tail(renderer, history, env, probes.TOOLS, stops))
-    append_only = _append_only(renderer, turn, env, stops)
-    seen = {tail for tail in (*without, *with_tools) if tail is not None}
-    names = _depends_on_names(renderer, turn, stops) if env != "user" else False
-    prefix = next((i for i, tail in enumerate(without) if tail is not None), None)
-    if len(seen) == 1 and prefix is not None:
-        literal = None
-        if not names and env != "mixed":
-            literal = _literal(renderer, probes.histories(turn)[prefix], env, stops)
-        return Rule("literal" if literal else "prefix", literal, prefix, False, append_only)
-    prefix = next((i for i, tail in enumerate(with_tools) if tail is not None), None)
-    if len({tail for tail in with_tools if tail is not None}) == 1 and prefix is not None:
-        return Rule("prefix", None, prefix, True, append_only)
-    return Rule("full", None, 0, True, append_only)
+def _call_stop(prober: Prober, specials: SpecialTokens, stops: Sequence[str]) -> list[str]:
+    """The stop token of a turn that calls tools, where it is another."""
+    closed = prober.render([_HELLO, turn("call", MARK)], tools=True)
+    if closed is None:
+        return []
+    rest = closed[closed.rfind(MARK) + len(MARK) :].rstrip()
+    found = specials.last_control(rest)
+    if found is None or rest[found[0] + len(found[1]) :] or found[1] in stops:
+        return []
+    opened = prober.render([_HELLO], tools=True, generation=True) or ""
+    if opened.rstrip().endswith(found[1]):
+        # The template ends every render with the generation prompt.
+        return []
+    return [found[1]]
 
 
-def _depends_on_names(renderer: Renderer, turn: TurnKind, stops: Sequence[str]) -> bool:
-    """Whether names or ids of calls stand in the environment's text."""
-    tails = set()
-    for name, call_id in (("find_order", probes.CALL_IDS[0]), ("find_user", probes.CALL_IDS[1])):
-        history = [
-            probes.user("Hello."),
-            probes.turn(turn, probes.MARK, (name,), (call_id,)),
-        ]
-        answer = [probes.tool(probes.FIRST, name=name, call_id=call_id)]
-        tails.add(_tail(renderer, history, answer, probes.TOOLS, stops))
-    return len(tails) > 1
+def _separator(tail: str, specials: SpecialTokens, style: StopStyle) -> str:
+    """What stands between the stop token and the next special token."""
+    rest = tail
+    if style in ("terminator", "deferred"):
+        rest = tail[len(specials.head(tail)) :]
+    match = specials.find(rest)
+    end = min(match.start() if match else len(rest), rest.find(FIRST))
+    return rest[:end]
 
 
-def _literal(
-    renderer: Renderer, history: list[dict[str, Any]], env: EnvKind, stops: Sequence[str]
-) -> Pieces | None:
-    """The fixed text around contents, if every probe content is copied as it is."""
-    one = probes.FIRST
-    make = probes.user if env == "user" else probes.tool
-    tail = _tail(renderer, history, [make(one)], None, stops)
-    if tail is None or tail.count(one) != 1:
-        return None
-    left, right = tail.split(one)
-    between = ""
-    if env == "tool":
-        pair = _tail(
-            renderer, history, [probes.tool(one), probes.tool(probes.SECOND, 1)], None, stops
-        )
-        if pair is None or pair.count(one) != 1 or pair.count(probes.SECOND) != 1:
-            return None
-        if not pair.startswith(left) or not pair.endswith(right):
-            return None
-        between = pair[pair.index(one) + len(one) : pair.index(probes.SECOND)]
-    literal = Pieces(left, between, right)
-    for text in probes.CONTENTS:
-        groups = [[text]] if env == "user" else [[text], [text, "b"], ["a", text, "c"]]
-        for group in groups:
-            messages = [make(item) if env == "user" else probes.tool(item) for item in group]
-            if _tail(renderer, history, messages, None, stops) != literal.join(group):
-                return None
-    return literal
+def _generation(
+    prober: Prober,
+) -> tuple[Literal["equal", "continued", "different"], str]:
+    """Whether the generation prompt is the header of an assistant message, and its text."""
+    previous = _first(prober, [_HELLO])
+    prompt = _first(prober, [_HELLO], generation=True)
+    closed = _first(prober, [_HELLO, turn("text", MARK)])
+    text = prompt[len(previous) :] if prompt.startswith(previous) else ""
+    if closed.startswith(prompt + MARK):
+        return "equal", text
+    return ("continued" if closed.startswith(prompt) else "different"), text
 
 
-def _append_only(
-    renderer: Renderer, turn: TurnKind, env: EnvKind, stops: Sequence[str]
-) -> bool | None:
-    """Whether the render before the environment's answer is a prefix of the one after it."""
-    verdict: bool | None = None
-    for history in probes.histories(turn):
-        try:
-            prompt = renderer.render(history[:-1], tools=probes.TOOLS, generation=True)
-            closed = renderer.render(history, tools=probes.TOOLS)
-            after = renderer.render(
-                [*history, *probes.environment(env)], tools=probes.TOOLS, generation=True
-            )
-        except TemplateError:
-            continue
-        at = closed.rfind(probes.MARK) + len(probes.MARK)
-        tail = _tail(renderer, history, env, probes.TOOLS, stops)
-        if tail is None:
-            return False
-        sampled = closed[: at + closing_length(closed[at:], after[len(after) - len(tail) :], stops)]
-        if turn in ("text", "think"):
-            sampled = closed[:at]
-        if not after.startswith(sampled) or not after.startswith(prompt):
-            return False
-        verdict = True
-    return verdict
+def _reasoning(prober: Prober) -> tuple[str, str, str]:
+    """The key that holds reasoning, and the text before and after it."""
+    for name in ("reasoning_content", "thinking", "reasoning"):
+        for kind in ("think", "think_call"):
+            message = turn("think" if kind == "think" else "think_call", MARK, field=name)
+            closed = _first(prober, [_HELLO, message])
+            if closed.count(REASON) != 1:
+                continue
+            at = closed.index(REASON)
+            start = common_length(_first(prober, [_HELLO], generation=True), closed)
+            # The generation prompt may open the block already.
+            bare = _first(prober, [_HELLO, turn("text", MARK)])
+            start = min(start, common_length(bare, closed))
+            end = closed.find(MARK, at)
+            closing = closed[at + len(REASON) : end] if kind == "think" else ""
+            return name, closed[start:at], closing
+    return "reasoning_content", "", ""
+
+
+def _tool_call_open(prober: Prober, specials: SpecialTokens) -> str:
+    """The marker that a tool call starts with."""
+    message = turn("call", MARK)
+    message["content"] = FIRST
+    closed = prober.render([_HELLO, message], tools=True) or ""
+    start, end = closed.rfind(FIRST), closed.rfind("find_order")
+    if start < 0 or end < start:
+        return ""
+    between = closed[start + len(FIRST) : end]
+    match = specials.find(between) or re.search(r"<[^<>\s]+>|\[[A-Z_]+\]", between)
+    return match.group() if match else ""
+
+
+def _tool_group(prober: Prober) -> Literal["one block", "separate", "unknown"]:
+    """Whether a second tool result extends the render of the first."""
+    for kind in ("call", "text"):
+        last = turn("call", MARK, names=("find_order", "find_user")) if kind == "call" else None
+        history = [_HELLO, last or turn("text", MARK)]
+        one = prober.render([*history, tool(FIRST)], tools=True)
+        two = prober.render([*history, tool(FIRST), tool(SECOND, 1)], tools=True)
+        if one is not None and two is not None and FIRST in one and SECOND in two:
+            return "separate" if two.startswith(one) else "one block"
+    return "unknown"
+
+
+def _guards(source: str) -> tuple[str, ...]:
+    found = ((match["a"] or match["b"]) for match in _GUARD.finditer(source))
+    texts = {text.encode().decode("unicode_escape", "ignore") for text in found if text.isascii()}
+    return tuple(sorted(text for text in texts if len(text.strip()) > 1))
+
+
+def _shows_today(text: str) -> bool:
+    return any(date.today().strftime(form) in text for form in _DATES)
+
+
+def _changes(prober: Prober) -> dict[ChangeKey, Change]:
+    changes = {}
+    for kind in TURN_KINDS:
+        for earlier in (False, True):
+            for env in ENV_KINDS:
+                changes[(kind, earlier, env)] = _change(prober, kind, earlier, env)
+    return changes
+
+
+def _change(prober: Prober, kind: TurnKind, earlier: bool, env: EnvKind) -> Change:
+    """The effect of one transition over all histories, with reasoning in its field and inline."""
+    seen: set[Any] = set()
+    for style in ("", "inline") if kind in THINK_KINDS or earlier else ("",):
+        for history in prober.histories(kind, style):
+            if history.earlier_reasoning != earlier:
+                continue
+            for answer in environments(env):
+                for tools in (False, True):
+                    seen.add(prober.rewrites(history.messages, answer, kind, tools=tools))
+    seen.discard(None)
+    places = tuple(sorted(str(place) for place in seen - {"nothing"}))
+    effect: Effect = "unknown"
+    if seen == {"nothing"}:
+        effect = "append"
+    elif seen:
+        effect = "mixed" if "nothing" in seen else "rewrite"
+    return Change(effect, places)

@@ -3,64 +3,89 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections import OrderedDict
+from typing import Any, Protocol
 
 from tokendelta.rendering import Tokenizer
 
+# Put inside of text that spells a special token, and taken out again when the text is encoded. A
+# Unicode noncharacter, which neither templates nor tokenizers know and no text should hold.
+BREAK = "\ufdd0"
+_BREAKS = re.compile(r"\ufdd0|\\ufdd0")
 
-class Encoder:
-    """Encodes text as the tokenizer does, without tokens of its own at either end.
+PROBES = (
+    "a  b\n\nwörld 12",
+    " \n\n\n x\ty\r\n",
+    "'ſ don't DON'T 'ReX 1234567",
+    "zażółć 你好世界 🙂👩‍👩‍👧 e\u0301 \u1e9b\u0323",
+    '{"name": "find_order", "arguments": {"key": "7"}}',
+    "def f(x):\n\treturn x**2  # ok\n\n\n",
+    "\u2028\u00a0\u3000x\x00\x7f",
+)
+_CACHED_CHARACTERS = 512
+_CACHE_ENTRIES = 64
 
-    The Rust tokenizer behind a Hugging Face fast tokenizer is called directly if it agrees on a
-    probe, for the wrapper costs more than a short encoding.
-    """
 
-    __slots__ = ("tokenizer", "_backend")
+class TextEncoder(Protocol):
+    """Encodes text, special tokens included, and nothing before or behind it."""
+
+    def encode(self, text: str) -> list[int]: ...
+
+
+class HuggingFaceEncoder:
+    """Calls the Rust tokenizer behind a fast tokenizer, as its wrapper costs more than a short
+    encoding, or the tokenizer itself where there is none or it disagrees."""
+
+    __slots__ = ("_backend", "_tokenizer")
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self._backend = None
+        self._tokenizer = tokenizer
+        self._backend: Any = None
         backend = getattr(tokenizer, "backend_tokenizer", None)
-        if backend is not None:
-            probe = "a  b\n\nwörld 12"
-            try:
-                agrees = list(backend.encode(probe, add_special_tokens=False).ids) == self.encode(
-                    probe
-                )
-            except Exception:
-                agrees = False
-            if agrees:
-                self._backend = backend
+        if backend is None:
+            return
+        try:
+            agrees = all(
+                list(backend.encode(probe, add_special_tokens=False).ids) == self.encode(probe)
+                for probe in PROBES
+            )
+        except Exception:
+            agrees = False
+        if agrees:
+            self._backend = backend
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the text; text that spells a special token becomes that token."""
         if self._backend is not None:
             ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
             return ids
-        return [int(i) for i in self.tokenizer.encode(text, add_special_tokens=False)]
+        return [int(i) for i in self._tokenizer.encode(text, add_special_tokens=False)]
 
 
 class SpecialTokens:
     """The tokens that the tokenizer finds in text before anything else.
 
-    `by_text` holds all of them, `control` those which are marked as special.
+    `by_text` holds all of them, `control` the ids of those which are marked as special. `plain`
+    is true if none takes whitespace around it or asks for a word boundary.
     """
 
-    __slots__ = ("by_text", "control", "pattern")
+    __slots__ = ("by_text", "control", "pattern", "plain")
 
     def __init__(self, tokenizer: Any) -> None:
         decoder = getattr(tokenizer, "added_tokens_decoder", None) or {}
         self.by_text: dict[str, int] = {}
         self.control: set[int] = set()
+        self.plain = True
         for token_id, token in decoder.items():
             text = getattr(token, "content", None) or str(token)
             self.by_text[text] = int(token_id)
             if getattr(token, "special", True):
                 self.control.add(int(token_id))
+            flags = (getattr(token, name, False) for name in ("lstrip", "rstrip", "single_word"))
+            if any(flags):
+                self.plain = False
         if not decoder:
-            for text, token_id in _fallback(tokenizer).items():
-                self.by_text[text] = token_id
-                self.control.add(token_id)
+            self.by_text = _fallback(tokenizer)
+            self.control = set(self.by_text.values())
         texts = sorted(self.by_text, key=len, reverse=True)
         self.pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
 
@@ -73,6 +98,11 @@ class SpecialTokens:
         match = self.pattern.match(text) if self.pattern else None
         return match.group() if match else ""
 
+    def last(self, text: str) -> re.Match[str] | None:
+        """The last place in the text that spells a special token."""
+        found = list(self.pattern.finditer(text)) if self.pattern else []
+        return found[-1] if found else None
+
     def last_control(self, text: str) -> tuple[int, str] | None:
         """Place and text of the last token in the text that is marked special."""
         found = None
@@ -82,6 +112,13 @@ class SpecialTokens:
                     found = (match.start(), match.group())
         return found
 
+    def broken(self, text: str) -> str:
+        """The text with a BREAK inside of everything that spells a special token."""
+        while (match := self.find(text)) is not None:
+            at = match.start() + 1
+            text = text[:at] + BREAK + text[at:]
+        return text
+
 
 def _fallback(tokenizer: Any) -> dict[str, int]:
     added = getattr(tokenizer, "get_added_vocab", None)
@@ -90,3 +127,77 @@ def _fallback(tokenizer: Any) -> dict[str, int]:
     texts = getattr(tokenizer, "all_special_tokens", None) or []
     ids = getattr(tokenizer, "all_special_ids", None) or []
     return {str(text): int(token_id) for text, token_id in zip(texts, ids, strict=False)}
+
+
+class Encoder:
+    """Encodes rendered text and remembers its long constant parts.
+
+    The remembered parts lie between special tokens, where encoding starts afresh; this is used
+    only if it holds on probes.
+    """
+
+    __slots__ = ("_cache", "_inner", "_separable", "_specials", "_starts_with_space")
+
+    def __init__(self, inner: TextEncoder, specials: SpecialTokens) -> None:
+        self._inner = inner
+        self._specials = specials
+        self._cache: OrderedDict[str, list[int]] = OrderedDict()
+        self._separable = specials.plain and self._is_separable()
+        self._starts_with_space = inner.encode("x") != inner.encode("\nx")[-1:]
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text; text that spells a special token becomes that token."""
+        return self._inner.encode(text)
+
+    def encode_broken(self, text: str) -> list[int]:
+        """Ids of text with breaks: taken out, and nothing that they part becomes one token."""
+        first, *rest = _BREAKS.split(text)
+        ids = self._inner.encode(first)
+        for piece in rest:
+            ids = ids + self._encode_inside(piece)
+        return ids
+
+    def encode_long(self, text: str) -> list[int]:
+        """Ids of a whole prompt, of which the long parts are likely to come again."""
+        pattern = self._specials.pattern
+        if not self._separable or pattern is None:
+            return self.encode(text)
+        ids: list[int] = []
+        done = start = 0
+        for match in pattern.finditer(text):
+            if match.start() - start >= _CACHED_CHARACTERS:
+                ids += self._inner.encode(text[done:start])
+                ids += self._remembered(text[start : match.start()])
+                done = match.start()
+            start = match.end()
+        if len(text) - start >= _CACHED_CHARACTERS:
+            ids += self._inner.encode(text[done:start])
+            ids += self._remembered(text[start:])
+            return ids
+        return ids + self._inner.encode(text[done:])
+
+    def _remembered(self, text: str) -> list[int]:
+        ids = self._cache.get(text)
+        if ids is None:
+            ids = self._inner.encode(text)
+            self._cache[text] = ids
+            if len(self._cache) > _CACHE_ENTRIES:
+                self._cache.popitem(last=False)
+        return ids
+
+    def _encode_inside(self, text: str) -> list[int]:
+        """Ids of text that does not start a sequence."""
+        if not self._starts_with_space:
+            return self._inner.encode(text)
+        lead = self._inner.encode("\n")
+        ids = self._inner.encode("\n" + text)
+        return ids[len(lead) :] if ids[: len(lead)] == lead else self._inner.encode(text)
+
+    def _is_separable(self) -> bool:
+        encode = self._inner.encode
+        for text in list(self._specials.by_text)[:3]:
+            for probe in PROBES:
+                apart = encode(probe) + encode(text) + encode(probe)
+                if encode(probe + text + probe) != apart:
+                    return False
+        return True

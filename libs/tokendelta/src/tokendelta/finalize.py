@@ -3,57 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokendelta._core import fill_streams
-from tokendelta.sample import Drop, Sample, SampleSet, Span
-from tokendelta.segment import Block, Segment
+from tokendelta.sample import Drop, Sample, SampleSet
+from tokendelta.segment import Block, Segment, Turn
+from tokendelta.spans import spans_of
+
+if TYPE_CHECKING:
+    from tokendelta.profile import Profile
 
 
-def finalize(segments: Sequence[Segment], max_len: int | None) -> SampleSet:
-    """One sample a segment, cut at `max_len`; a segment without a trained token gives none."""
-    kept: list[tuple[int, Segment, list[Block]]] = []
-    dropped: list[Drop] = []
-    for number, segment in enumerate(segments):
-        blocks = _fitting(segment.blocks, max_len)
-        cut = segment.blocks[len(blocks) :]
-        while blocks and not blocks[-1].sampled:
-            blocks.pop()
-        for block in cut:
-            if block.sampled and block.stop > block.start:
-                dropped.append(Drop(block.turn, number, block.stop - block.start, "over max_len"))
-        if any(block.sampled and block.stop > block.start for block in blocks):
-            kept.append((number, segment, blocks))
-    total = sum(_trained(blocks) for _, _, blocks in kept)
+def finalize(
+    profile: Profile, segments: Sequence[Segment], dropped: Sequence[Drop], max_len: int | None
+) -> SampleSet:
+    """One sample a segment, cut at `max_len`; a segment without a trained token gives none.
+
+    A turn that several segments share is trained in the first sample that holds it, after cutting,
+    and is context in the others.
+    """
+    claimed: set[Turn] = set()
+    kept: list[tuple[Segment, list[Block], set[Turn]]] = []
+    for segment in segments:
+        blocks = [b for b in segment.blocks if max_len is None or b.stop <= max_len]
+        own = {b.turn for b in blocks if b.turn is not None and b.turn not in claimed}
+        trained = [b for b in blocks if b.turn in own and b.stop > b.start]
+        if not trained:
+            continue
+        claimed |= own
+        kept.append((segment, blocks[: blocks.index(trained[-1]) + 1], own))
+    lost = _over_length(segments, claimed)
+    total = sum(_trained(blocks, own) for _, blocks, own in kept)
     samples = [
-        _sample(number, segment, blocks, _trained(blocks) / total)
-        for number, segment, blocks in kept
+        _sample(profile, segment, blocks, own, _trained(blocks, own) / total)
+        for segment, blocks, own in kept
     ]
-    return SampleSet(tuple(samples), tuple(dropped))
+    return SampleSet(tuple(samples), (*dropped, *lost))
 
 
-def _trained(blocks: Sequence[Block]) -> int:
-    return sum(block.stop - block.start for block in blocks if block.sampled)
+def _over_length(segments: Sequence[Segment], claimed: set[Turn]) -> list[Drop]:
+    lost: dict[Turn, Drop] = {}
+    for segment in segments:
+        for block in segment.blocks:
+            turn, size = block.turn, block.stop - block.start
+            if turn is not None and turn not in claimed and size and turn not in lost:
+                lost[turn] = Drop(block.number, segment.number, size, "over max_len")
+    return list(lost.values())
 
 
-def _fitting(blocks: Sequence[Block], max_len: int | None) -> list[Block]:
-    if max_len is None:
-        return list(blocks)
-    return [block for block in blocks if block.stop <= max_len]
+def _trained(blocks: Sequence[Block], own: set[Turn]) -> int:
+    return sum(block.stop - block.start for block in blocks if block.turn in own)
 
 
-def _sample(number: int, segment: Segment, blocks: list[Block], weight: float) -> Sample:
+def _sample(
+    profile: Profile, segment: Segment, blocks: list[Block], own: set[Turn], weight: float
+) -> Sample:
     tokens = segment.tokens
     size = blocks[-1].stop
-    prompt_length = next(block.start for block in blocks if block.sampled)
-    mask = np.zeros(size - prompt_length, dtype=np.uint8)
-    logprobs = np.full(size - prompt_length, np.nan, dtype=np.float32)
+    start = next(block.start for block in blocks if block.turn is not None)
+    mask = np.zeros(size - start, dtype=np.uint8)
+    logprobs = np.full(size - start, np.nan, dtype=np.float32)
     places = [
         place
         for block in blocks
-        if block.sampled
-        for place in (block.start - prompt_length, block.stop - prompt_length, block.logprob)
+        if block.turn in own
+        for place in (block.start - start, block.stop - start, block.logprob)
     ]
     fill_streams(
         mask,
@@ -61,9 +78,39 @@ def _sample(number: int, segment: Segment, blocks: list[Block], weight: float) -
         tokens.logprob_view(0, tokens.sampled),
         np.array(places, dtype=np.int64),
     )
-    mask.flags.writeable = False
-    logprobs.flags.writeable = False
-    spans = tuple(
-        Span(block.kind, block.turn, block.start, block.stop, block.sampled) for block in blocks
+    last = blocks[-1].turn
+    return Sample(
+        ids=tokens.view(0, size),
+        prompt_length=start,
+        loss_mask=_frozen(mask),
+        logprobs=_frozen(logprobs),
+        spans=spans_of(profile, tokens, blocks, own),
+        weight=weight,
+        segment=segment.number,
+        finish=last.finish if last is not None else "stop",
+        side=_side(blocks, own, size),
     )
-    return Sample(tokens.view(0, size), prompt_length, mask, logprobs, spans, weight, number)
+
+
+def _side(blocks: Sequence[Block], own: set[Turn], size: int) -> dict[str, NDArray[Any]]:
+    """Side streams over all ids: -1 (NaN for floats, 0 without a sign) where nothing was given."""
+    streams: dict[str, NDArray[Any]] = {}
+    for block in blocks:
+        if block.turn is None or block.turn not in own:
+            continue
+        for name, offset, rows in block.turn.side:
+            if name not in streams:
+                streams[name] = np.full((size, *rows.shape[1:]), _missing(rows), dtype=rows.dtype)
+            at = block.start + offset
+            rows = rows[: max(block.stop - at, 0)]
+            streams[name][at : at + len(rows)] = rows
+    return {name: _frozen(stream) for name, stream in streams.items()}
+
+
+def _missing(rows: NDArray[Any]) -> float | int:
+    return {"f": np.nan, "i": -1}.get(rows.dtype.kind, 0)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

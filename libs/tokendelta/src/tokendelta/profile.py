@@ -5,12 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
-from tokendelta.audit import Findings, audit
+from tokendelta._core import Tokens
+from tokendelta.audit import audit
 from tokendelta.continuation import Continuations
-from tokendelta.encoding import Encoder, SpecialTokens
+from tokendelta.encoding import Encoder, HuggingFaceEncoder, SpecialTokens, TextEncoder
+from tokendelta.findings import Findings, Report, report
+from tokendelta.literal_ids import LiteralIds
+from tokendelta.probes import ENV_KINDS, TURN_KINDS, EnvKind
 from tokendelta.rendering import Message, Renderer, Tokenizer, Tool
+
+Reasoning = Literal["none", "blank", "some"]
+
+# A reasoning block with more tokens than this holds reasoning.
+_BLANK_TOKENS = 4
 
 _FINDINGS: dict[str, Findings] = {}
 
@@ -26,12 +35,17 @@ class Profile:
         "continuations",
         "encoder",
         "findings",
+        "header_ids",
+        "header_stop_ids",
+        "reasoning_close_id",
         "renderer",
         "specials",
         "stop_ids",
         "template_hash",
         "tokenizer",
+        "tool_call_id",
         "tools",
+        "uniform",
         "vocab_size",
     )
 
@@ -47,8 +61,9 @@ class Profile:
         self.tokenizer = tokenizer
         self.tools = list(tools) if tools else None
         self.renderer = Renderer(tokenizer, template_kwargs)
-        self.encoder = Encoder(tokenizer)
         self.specials = SpecialTokens(tokenizer)
+        inner: TextEncoder = HuggingFaceEncoder(tokenizer)
+        self.encoder = Encoder(inner, self.specials)
         self.vocab_size = vocab_size
         self.template_hash = _hash(tokenizer, template_kwargs, self.specials)
         findings = _FINDINGS.get(self.template_hash)
@@ -56,11 +71,20 @@ class Profile:
             findings = audit(self.renderer, self.specials, _eos_text(tokenizer))
             _FINDINGS[self.template_hash] = findings
         self.findings = findings
-        self.stop_ids = frozenset(
-            [*stop_token_ids, *_eos_ids(tokenizer)]
-            + [self.specials.by_text[text] for text in findings.stops if text]
-        )
-        self.continuations = Continuations(self.renderer, findings)
+        by_text = self.specials.by_text
+        template_stops = [by_text[text] for text in findings.stops if text in by_text]
+        self.stop_ids = frozenset([*template_stops, *_eos_ids(tokenizer), *stop_token_ids])
+        self.continuations = Continuations(self.renderer, findings, self.encoder, self.specials)
+        # Stop tokens that open the next message: all but the tokenizer's own end of sequence.
+        self.header_stop_ids = frozenset(template_stops) - frozenset(_eos_ids(tokenizer))
+        self.uniform: dict[EnvKind, LiteralIds] = {}
+        for env in ENV_KINDS:
+            literal = self._uniform(env)
+            if literal is not None:
+                self.uniform[env] = literal
+        self.header_ids = self.encoder.encode(findings.generation_prompt)
+        self.reasoning_close_id = _only_special(findings.reasoning_close, self.specials)
+        self.tool_call_id = _only_special(findings.tool_call_open, self.specials)
 
     @classmethod
     def from_tokenizer(
@@ -80,8 +104,9 @@ class Profile:
                          model's own size where its output layer is larger.
         stop_token_ids   ids that end a turn, beside those that the template and the tokenizer name.
 
-        The audit takes some 50 small renders and is kept for the process by the hash of template,
-        arguments and special tokens. Raises TemplateError if the template renders no conversation.
+        The audit renders some hundred short conversations and is kept for the process by the hash
+        of template, arguments and special tokens. Raises TemplateError if the template renders no
+        conversation.
         """
         if vocab_size is None:
             try:
@@ -96,13 +121,57 @@ class Profile:
             stop_token_ids=stop_token_ids,
         )
 
-    def report(self) -> str:
-        """What the audit found, as text."""
-        return self.findings.text()
+    def report(self) -> Report:
+        """What the audit found: `str()` of it is a table, `.data` plain data."""
+        return report(self.findings, self.template_hash)
 
-    def prompt_text(self, messages: Sequence[Message], tools: Sequence[Tool] | None) -> str:
-        """The conversation as text with the generation prompt."""
-        return self.renderer.render(messages, tools=tools, generation=True)
+    def encode_prompt(
+        self, messages: Sequence[Message], tools: Sequence[Tool] | None, broken: bool
+    ) -> list[int]:
+        """Ids of the whole conversation with the generation prompt."""
+        text = self.renderer.render(messages, tools=tools, generation=True)
+        return self.encoder.encode_broken(text) if broken else self.encoder.encode_long(text)
+
+    def decode(self, tokens: Tokens, start: int, stop: int) -> str:
+        """Text of sampled ids, without a stop token at the end."""
+        if stop > start and tokens[stop - 1] in self.stop_ids:
+            stop -= 1
+        text = self.tokenizer.decode(tokens.view(start, stop).tolist(), skip_special_tokens=False)
+        return str(text)
+
+    def reasoning(self, tokens: Tokens, start: int, stop: int) -> Reasoning:
+        """Whether sampled ids close a reasoning block, and whether it holds anything."""
+        findings = self.findings
+        if self.reasoning_close_id >= 0:
+            end = tokens.find(self.reasoning_close_id, start, stop)
+            if end < 0:
+                return "none"
+            if end - start > _BLANK_TOKENS:
+                return "some"
+            text = self.decode(tokens, start, end)
+        else:
+            marker = findings.reasoning_close.strip() or "</think>"
+            text, found, _ = self.decode(tokens, start, stop).partition(marker)
+            if not found:
+                return "none"
+        opening = findings.reasoning_open.strip() or "<think>"
+        return "some" if text.replace(opening, "").strip() else "blank"
+
+    def _uniform(self, env: EnvKind) -> LiteralIds | None:
+        """The literal continuation if it is the same after every turn and rewrites nothing."""
+        changes = [c for (_, _, kind), c in self.findings.changes.items() if kind == env]
+        literals = {id(self.continuations.literal(turn, env)) for turn in TURN_KINDS}
+        if len(literals) > 1 or any(change.effect != "append" for change in changes):
+            return None
+        return self.continuations.literal("text", env)
+
+
+def _only_special(text: str, specials: SpecialTokens) -> int:
+    """The id of the one special token in the text, or -1."""
+    match = specials.find(text)
+    if match is None or specials.find(text[match.end() :]) is not None:
+        return -1
+    return specials.by_text[match.group()]
 
 
 def _eos_text(tokenizer: Any) -> str:
@@ -121,6 +190,10 @@ def _hash(tokenizer: Any, kwargs: Mapping[str, Any], specials: SpecialTokens) ->
     template = getattr(tokenizer, "chat_template", None)
     if template is None:
         template = f"{type(tokenizer).__qualname__} at {id(tokenizer)}"
-    parts = [template, dict(kwargs), specials.by_text, sorted(specials.control)]
+    names = {
+        name: str(getattr(tokenizer, name, None))
+        for name in ("bos_token", "eos_token", "unk_token", "pad_token")
+    }
+    parts = [template, dict(kwargs), specials.by_text, sorted(specials.control), names]
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -53,6 +53,7 @@ class Sample:
     weight         the part of the episode's trained tokens that this sample holds. The weights of
                    all samples of a session sum to 1.
     segment        number of the segment of the session that this sample was made from.
+    finish         how its last turn ended: stop, length or abort.
     side           further streams, each with one row for each token of ids.
 
     All arrays are read-only. Streams are token-aligned: index i says something about token i, not
@@ -66,6 +67,7 @@ class Sample:
     spans: tuple[Span, ...]
     weight: float
     segment: int = 0
+    finish: str = "stop"
     side: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
@@ -79,20 +81,17 @@ class Sample:
         return int(self.loss_mask.sum(dtype=np.int64))
 
 
-DropReason = Literal[
-    "over max_len",
-    "no trained token left",
-    "trained in another segment",
-    "header sampled as stop token was replaced",
-    "rolled back",
-]
+DropReason = Literal["over max_len", "header replaced"]
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
     """Sampled tokens that no sample trains.
 
-    `turn` is the sampled turn, `tokens` how many of its tokens are left out.
+    `turn` is the sampled turn, `tokens` how many of its tokens are left out. Reasons:
+
+    over max_len     the sample was cut before the span that holds them.
+    header replaced  a stop token that is the header of a message, of another kind than came.
     """
 
     turn: int
@@ -119,3 +118,51 @@ class Overflow:
     needed: int
     available: int
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A place where the template shows history otherwise than it was sampled or sent.
+
+    turn     the sampled turn whose prompt is affected.
+    where    what changes first: history, header, turn, or stop (the terminator of the last turn).
+    certain  False where the profile only says that it may: the record was kept unchecked.
+    """
+
+    turn: int
+    where: str
+    certain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The first place where the record and a full render of the same messages differ.
+
+    turn      the turn whose prompt was compared.
+    at        index in the ids of the segment.
+    kind      what the record holds there: prompt, sampled or environment.
+    recorded  id in the record, or -1 behind its end.
+    rendered  id in the render, or -1 behind its end.
+    """
+
+    turn: int
+    at: int
+    kind: str
+    recorded: int
+    rendered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """How the prompt of an engine's call stands to what was recorded.
+
+    kind     clean, overlap, drift or fork; `start` for the first call of a session.
+    agreed   tokens that the prompt shares with the segment it was compared with.
+    segment  number of the segment that now holds the call.
+    turn     number of the sampled turn.
+    """
+
+    kind: Literal["start", "clean", "overlap", "drift", "fork"]
+    agreed: int
+    segment: int
+    turn: int

@@ -3,50 +3,96 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokendelta._core import Tokens
-from tokendelta.sample import SpanKind
+
+BlockKind = Literal["prompt", "sampled", "environment"]
+Finish = Literal["stop", "length", "abort"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One sampled turn. Segments that share a prefix share its turns, by identity.
+
+    `message` is the parsed turn, if the caller gave it. `side` holds (name, offset in the turn,
+    rows) of side streams.
+    """
+
+    number: int
+    finish: Finish
+    message: dict[str, Any] | None = None
+    side: list[tuple[str, int, NDArray[Any]]] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
 class Block:
-    """Tokens start..stop of a segment; `logprob` is the place of its first log-prob, or -1."""
+    """Tokens start..stop of a segment. A sampled block has its turn, and the place of its first
+    log-prob; `number` is the sampled turn that a context block leads to."""
 
-    kind: SpanKind
-    turn: int
+    kind: BlockKind
+    number: int
     start: int
     stop: int
-    logprob: int = -1
-    finish: str = ""
-
-    @property
-    def sampled(self) -> bool:
-        return self.logprob >= 0
+    turn: Turn | None = None
+    logprob: int = 0
 
 
-@dataclass(slots=True)
+class Mark(NamedTuple):
+    """The state of a segment at one prompt: where a rollback can go to."""
+
+    messages: int
+    tokens: int
+    sampled: int
+    blocks: int
+
+
+# A message as it was given, or the sampled block that is decoded when the message is needed.
+Entry = dict[str, Any] | Block
+
+
+@dataclass(slots=True, eq=False)
 class Segment:
     """A sequence that grows at its end: every prompt of it is a prefix of the next."""
 
     tokens: Tokens
+    number: int
+    messages: list[Entry] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
-    message: dict[str, Any] | None = None
+    marks: list[Mark] = field(default_factory=list)
 
-    def append_context(self, ids: list[int], kind: SpanKind, turn: int) -> None:
+    def append_context(
+        self, ids: list[int] | NDArray[np.int32], kind: BlockKind, number: int
+    ) -> None:
         start = self.tokens.size
         self.tokens.append_context(ids)
-        self.blocks.append(Block(kind, turn, start, self.tokens.size))
-        self.message = None
+        self.blocks.append(Block(kind, number, start, self.tokens.size))
 
-    def add_sampled(self, turn: int, count: int, finish: str) -> None:
+    def mark(self) -> None:
+        """Note the state at a prompt."""
+        tokens = self.tokens
+        self.marks.append(Mark(len(self.messages), tokens.size, tokens.sampled, len(self.blocks)))
+
+    def add_sampled(self, turn: Turn, count: int) -> None:
         """Note the tokens that were appended last as sampled; a turn goes on in its block."""
         tokens = self.tokens
         last = self.blocks[-1]
-        if last.sampled and last.turn == turn:
+        if last.turn is turn:
             last.stop = tokens.size
-            last.finish = finish
             return
-        self.blocks.append(
-            Block("content", turn, tokens.size - count, tokens.size, tokens.sampled - count, finish)
+        block = Block(
+            "sampled", turn.number, tokens.size - count, tokens.size, turn, tokens.sampled - count
         )
+        self.blocks.append(block)
+        self.messages.append(block)
+
+    def branch(self, mark: Mark, number: int) -> Segment:
+        """A new segment with a copy of the tokens up to a prompt, and the same turns."""
+        other = Segment(self.tokens.branch(mark.tokens, mark.sampled), number)
+        other.messages = self.messages[: mark.messages]
+        other.blocks = self.blocks[: mark.blocks]
+        other.marks = [seen for seen in self.marks if seen.tokens <= mark.tokens]
+        return other

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from tokendelta._core import Tokens
-from tokendelta.continuation import environment_kind
+from tokendelta import branching
+from tokendelta._core import CHECKED, Tokens
+from tokendelta.continuation import contents, environment_kind
 from tokendelta.errors import (
     LengthError,
     LogprobError,
@@ -18,15 +20,30 @@ from tokendelta.errors import (
     TokenIdError,
 )
 from tokendelta.finalize import finalize
-from tokendelta.probes import TurnKind
-from tokendelta.profile import Profile
+from tokendelta.findings import Change
+from tokendelta.invariants import check_session
+from tokendelta.probes import BLANK_KINDS, THINK_KINDS, EnvKind, Messages, TurnKind
+from tokendelta.profile import Profile, Reasoning
 from tokendelta.rendering import ENVIRONMENT_ROLES, Message, Tool, check_messages
-from tokendelta.sample import IntArray, Overflow, SampleSet
-from tokendelta.segment import Block, Segment
+from tokendelta.sample import Drift, Drop, Ingest, IntArray, Overflow, Rewrite, SampleSet
+from tokendelta.segment import Block, Finish, Segment, Turn
 
-Finish = Literal["stop", "length", "abort"]
 OnRewrite = Literal["keep", "fork", "error"]
 Specials = Literal["parity", "escape", "reject"]
+Verify = Literal["always", "sampled", "never"]
+State = Literal["new", "prompted", "open", "sampled"]
+
+_KINDS: dict[tuple[Reasoning, bool], TurnKind] = {
+    ("none", False): "text",
+    ("blank", False): "blank",
+    ("some", False): "think",
+    ("none", True): "call",
+    ("blank", True): "blank_call",
+    ("some", True): "think_call",
+}
+
+# verify="sampled" looks at one answer in so many.
+VERIFY_ONE_IN = 16
 
 
 class Session:
@@ -40,16 +57,23 @@ class Session:
     """
 
     __slots__ = (
-        "_history",
+        "_blind",
+        "_dropped",
+        "_env_count",
         "_profile",
+        "_reasoned",
+        "_segment",
         "_segments",
         "_state",
         "_tools",
         "_turn",
+        "_turns",
+        "drifts",
         "max_tokens",
         "on_rewrite",
         "rewrites",
         "specials",
+        "verify",
     )
 
     def __init__(
@@ -60,58 +84,49 @@ class Session:
         max_tokens: int | None = None,
         on_rewrite: OnRewrite = "keep",
         specials: Specials = "parity",
+        verify: Verify = "never",
     ) -> None:
         """
         tools       given to the template; the profile's own tools if None, no tools if empty.
         max_tokens  the context of the engine: no segment grows beyond it.
         on_rewrite  where the template rewrites history: `keep` goes on with what the model saw,
                     `fork` starts a segment with the rewritten prompt, `error` raises RewriteError.
-        specials    text from the environment that spells a special token: `parity` does what the
-                    template would do, `escape` encodes it as ordinary text, `reject` raises
+        specials    text of user and tool messages that spells a special token: `parity` does what
+                    the template would do, `escape` encodes it as ordinary text, `reject` raises
                     SpecialTextError.
+        verify      compare each prompt, or one in 16, with a full render and note differences in
+                    `drifts`. Costs a render and an encoding of the whole conversation.
         """
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens}, it must be at least 1")
-        if on_rewrite not in ("keep", "fork", "error"):
-            raise ValueError(f"on_rewrite is {on_rewrite!r}; expected keep, fork or error")
-        if specials not in ("parity", "escape", "reject"):
-            raise ValueError(f"specials is {specials!r}; expected parity, escape or reject")
+        _check_choice("on_rewrite", on_rewrite, ("keep", "fork", "error"))
+        _check_choice("specials", specials, ("parity", "escape", "reject"))
+        _check_choice("verify", verify, ("always", "sampled", "never"))
         self._profile = profile
         self._tools = profile.tools if tools is None else (list(tools) or None)
         self.max_tokens = max_tokens
         self.on_rewrite = on_rewrite
         self.specials = specials
-        self._history: list[dict[str, Any]] = []
+        self.verify = verify
         self._segments: list[Segment] = []
-        self._state = "new"
-        self._turn = 0
-        self.rewrites: list[int] = []
-
-    def start(self, messages: Sequence[Message]) -> IntArray | Overflow:
-        """Render the first messages with the generation prompt.
-
-        Returns the prompt, a read-only int32[n] view, or Overflow if it has more than max_tokens.
-        Raises StateError if the session has started, MessageError for messages that cannot stand
-        first, TemplateError if the template raises.
-        """
-        if self._state != "new":
-            raise StateError("start: the session has started; make a new session for each episode")
-        checked = check_messages(messages, where="start")
-        text = self._profile.prompt_text(checked, self._tools)
-        ids = self._profile.encoder.encode(text)
-        if self.max_tokens is not None and len(ids) > self.max_tokens:
-            return Overflow(len(ids), self.max_tokens, self.max_tokens)
-        segment = Segment(Tokens(len(ids) + len(ids) // 4 + 512))
-        segment.append_context(ids, "prompt", 0)
-        self._segments.append(segment)
-        self._history = checked
-        self._state = "prompted"
-        return self.prompt
+        self._segment: Segment | None = None
+        self._state: State = "new"
+        self._turn: Turn | None = None
+        self._turns = 0
+        self._reasoned: Reasoning = "none"
+        self._env_count = 0
+        self._blind = False
+        self._dropped: list[Drop] = []
+        self.rewrites: list[Rewrite] = []
+        self.drifts: list[Drift] = []
 
     @property
     def prompt(self) -> IntArray:
-        """All ids of the current segment so far: read-only int32[n], not copied."""
-        tokens = self._segments[-1].tokens
+        """All ids of the current segment so far: read-only int32[n], not copied.
+
+        Raises StateError before `start`.
+        """
+        tokens = self._current("prompt").tokens
         return tokens.view(0, tokens.size)
 
     @property
@@ -119,21 +134,43 @@ class Session:
         """Tokens until max_tokens, or None without a limit."""
         if self.max_tokens is None:
             return None
-        used = self._segments[-1].tokens.size if self._segments else 0
-        return self.max_tokens - used
+        return self.max_tokens - (self._segment.tokens.size if self._segment else 0)
 
     @property
     def turns(self) -> int:
-        """Turns that were sampled."""
-        return self._turn
+        """Turns that were sampled, over all segments."""
+        return self._turns
+
+    @property
+    def segments(self) -> int:
+        """Token sequences that the session holds: 1, and 1 more for each fork."""
+        return len(self._segments)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of the token and log-prob buffers."""
+        return sum(segment.tokens.nbytes for segment in self._segments)
+
+    def start(self, messages: Sequence[Message]) -> IntArray | Overflow:
+        """Render the first messages with the generation prompt.
+
+        Returns the prompt, a read-only int32[n] view, or Overflow if it has more than max_tokens.
+        Raises StateError if the session has started, MessageError for messages that cannot stand
+        first, TemplateError if the template raises, SpecialTextError by policy.
+        """
+        if self._state != "new":
+            raise StateError("start: the session has started; make a new session for each episode")
+        checked = self._apply_specials(check_messages(messages, where="start"), 0)
+        return self._open_segment(checked)
 
     def append_sampled(
         self,
-        ids: Sequence[int],
-        logprobs: Sequence[float],
+        ids: Sequence[int] | ArrayLike,
+        logprobs: Sequence[float] | ArrayLike,
         finish: Finish = "stop",
         *,
         message: Message | None = None,
+        side: Mapping[str, ArrayLike] | None = None,
     ) -> Overflow | None:
         """Append what the engine sampled, verbatim.
 
@@ -141,37 +178,50 @@ class Session:
         logprobs  float for each id, natural logarithm, at most 0.
         finish    "stop", "length" or "abort"; after the last two the turn may be continued by
                   another call.
-        message   the turn as a message, parsed: needed only where the template looks at tool calls
-                  or rewrites history. Without it the decoded ids are the content.
+        message   the turn as a message, parsed: needed where the template looks at tool calls or
+                  rewrites history. Without it the decoded ids are the content.
+        side      further streams: a scalar for all ids, or one row for each id.
 
         Returns None, or Overflow with nothing appended. Raises StateError without a prompt,
         LengthError, TokenIdError and LogprobError with the turn and the index.
         """
-        turn = self._turn
         if self._state not in ("prompted", "open"):
             raise StateError(
-                f"append_sampled: turn {turn} has no prompt; call start or append_env first"
+                f"append_sampled: turn {self._turns} has no prompt; call start or append_env first"
             )
         if finish not in ("stop", "length", "abort"):
             raise StateError(f"finish is {finish!r}; expected stop, length or abort")
-        count = len(ids)
-        if len(logprobs) != count:
+        turn = self._turn if self._state == "open" else None
+        number = self._turns if turn is None else turn.number
+        sampled, scores = _as_list(ids), _as_list(logprobs)
+        count = len(sampled)
+        if len(scores) != count:
             raise LengthError(
-                f"turn {turn}: {count} ids but {len(logprobs)} log-probs; give one for each id"
+                f"turn {number}: {count} ids but {len(scores)} log-probs; give one for each id"
             )
-        segment = self._segments[-1]
+        rows = _side_rows(side, count, number) if side else None
+        checked = check_messages([message], where=f"turn {number}")[0] if message else None
+        segment = self._current("append_sampled")
         tokens = segment.tokens
         if self.max_tokens is not None and tokens.size + count > self.max_tokens:
             return Overflow(count, self.max_tokens - tokens.size, self.max_tokens)
-        refused = tokens.append_sampled(ids, logprobs, self._profile.vocab_size)
+        refused = tokens.append_sampled(sampled, scores, self._profile.vocab_size)
         if refused is not None:
-            self._raise_refused(turn, refused, ids, logprobs)
-        segment.add_sampled(turn, count, finish)
-        if message is not None:
-            segment.message = check_messages([message], where=f"turn {turn}")[0]
+            _raise_refused(number, refused, sampled, scores, self._profile.vocab_size)
+        if turn is None:
+            turn = Turn(number, finish)
+            self._turn = turn
+            self._turns += 1
+        turn.finish = finish
+        segment.add_sampled(turn, count)
+        if checked is not None:
+            turn.message = checked
+        if rows is not None:
+            offset = tokens.size - count - segment.blocks[-1].start
+            turn.side.extend((name, offset, values) for name, values in rows.items())
         self._state = "sampled" if finish == "stop" else "open"
-        if finish == "stop":
-            self._turn += 1
+        if CHECKED:
+            check_session(self)
         return None
 
     def append_env(self, messages: Sequence[Message]) -> IntArray | Overflow:
@@ -184,43 +234,71 @@ class Session:
         """
         if self._state not in ("sampled", "open"):
             raise StateError("append_env: no turn was sampled since the last prompt")
-        turn = self._turn if self._state == "sampled" else self._turn + 1
-        checked = check_messages(messages, where=f"turn {turn}", roles=ENVIRONMENT_ROLES)
-        self._check_specials(checked, turn)
+        checked = check_messages(
+            messages, where=f"before turn {self._turns}", roles=ENVIRONMENT_ROLES
+        )
+        if self.specials != "parity":
+            checked = self._apply_specials(checked, self._turns)
+        return self._answer(checked)
+
+    def _answer(self, checked: Messages) -> IntArray | Overflow:
+        """Append checked environment messages to the current segment, or fork from it."""
+        segment = self._current("append_env")
         profile = self._profile
-        segment = self._segments[-1]
-        last = segment.blocks[-1]
-        assistant = self._assistant_message(segment, last)
-        history = [*self._history, assistant]
-        kind = self._turn_kind(assistant, environment_kind(checked))
-        rule = profile.continuations.rule(kind, environment_kind(checked))
-        rewritten = rule.append_only is False
-        if rewritten and self.on_rewrite == "error":
-            raise RewriteError(
-                f"turn {turn}: the template rewrites history where {kind} is followed by"
-                f" {environment_kind(checked)}"
-            )
-        if rewritten and self.on_rewrite == "fork":
-            prompt = self._fork([*history, *checked], turn)
-            if isinstance(prompt, Overflow):
-                return prompt
+        env = environment_kind(checked)
+        uniform = profile.uniform.get(env)
+        texts = contents(checked) if uniform is not None and self.specials != "escape" else None
+        rewrite = None
+        if uniform is not None and texts is not None and not profile.findings.guarded(texts):
+            ids = uniform.encode(texts)
+            kind: TurnKind | None = None
         else:
-            continuation = profile.continuations.text(kind, history, checked, self._tools)
-            ids = profile.encoder.encode(continuation.text)
-            skip = 0
-            if ids and segment.tokens[-1] in profile.stop_ids and ids[0] in profile.stop_ids:
-                skip = 1
-            needed = len(ids) - skip
-            size = segment.tokens.size
-            if self.max_tokens is not None and size + needed > self.max_tokens:
-                return Overflow(needed, self.max_tokens - size, self.max_tokens)
-            segment.append_context(ids[skip:] if skip else ids, "environment", turn)
-        if rewritten:
-            self.rewrites.append(turn)
-        self._history = [*history, *checked]
-        self._turn = turn
-        self._state = "prompted"
-        return self.prompt
+            kind = self._turn_kind(segment, env)
+            rewrite = self._rewrite(segment, kind, env, checked)
+            if rewrite is not None and self.on_rewrite == "fork" and rewrite.certain:
+                return self._fork(segment, checked, rewrite)
+            ids = profile.continuations.ids(
+                kind,
+                lambda: self._messages(segment),
+                checked,
+                self._tools,
+                self.specials == "escape",
+            )
+        overflow = self._append_continuation(segment, ids)
+        if overflow is not None:
+            return overflow
+        if rewrite is not None:
+            self.rewrites.append(rewrite)
+        self._prompted(segment, checked, kind, env)
+        return segment.tokens.view(0, segment.tokens.size)
+
+    def sync(self, messages: Sequence[Message]) -> IntArray | Overflow:
+        """Bring the record in line with a whole history, as an OpenAI-style client sends it.
+
+        The longest recorded history that the messages agree with is extended; where they leave it
+        earlier, the session rolls back to that prompt in a new segment; where they agree with
+        nothing, a new segment starts. Sampled turns stay as they were sampled, however the client
+        writes them down. Returns the prompt, read-only int32[n], or Overflow with nothing changed.
+        """
+        return branching.sync(self, messages)
+
+    def ingest(
+        self,
+        prompt_ids: Sequence[int] | ArrayLike,
+        output_ids: Sequence[int] | ArrayLike,
+        logprobs: Sequence[float] | ArrayLike,
+        finish: Finish = "stop",
+        *,
+        message: Message | None = None,
+    ) -> Ingest | Overflow:
+        """Record one call of an engine from its own ids.
+
+        The prompt is compared with all segments, and the one that agrees longest is taken:
+        `clean` extends it; `overlap` is a prompt that was recorded before; `drift` differs inside
+        of a sampled turn, `fork` elsewhere. All but `clean` start a segment that shares the turns
+        which agree, so nothing that was sampled is lost or trained twice.
+        """
+        return branching.ingest(self, prompt_ids, output_ids, logprobs, finish, message)
 
     def samples(self, max_len: int | None = None) -> SampleSet:
         """Everything that can be trained, one sample a segment.
@@ -230,65 +308,256 @@ class Session:
         """
         if max_len is not None and max_len < 1:
             raise ValueError(f"max_len is {max_len}, it must be at least 1")
-        return finalize(self._segments, max_len)
+        return finalize(self._profile, self._segments, self._dropped, max_len)
 
-    def _fork(self, history: list[dict[str, Any]], turn: int) -> Overflow | None:
-        ids = self._profile.encoder.encode(self._profile.prompt_text(history, self._tools))
+    def _current(self, what: str) -> Segment:
+        if self._segment is None:
+            raise StateError(f"{what}: call start first")
+        return self._segment
+
+    def _open_segment(self, messages: Messages) -> IntArray | Overflow:
+        """A new segment whose context is the render of the messages."""
+        ids = self._profile.encode_prompt(messages, self._tools, self.specials == "escape")
         if self.max_tokens is not None and len(ids) > self.max_tokens:
             return Overflow(len(ids), self.max_tokens, self.max_tokens)
-        segment = Segment(Tokens(len(ids) + len(ids) // 4 + 512))
-        segment.append_context(ids, "prompt", turn)
+        segment = Segment(Tokens(len(ids) + len(ids) // 4 + 256), len(self._segments))
+        segment.append_context(ids, "prompt", self._turns)
+        segment.messages.extend(messages)
         self._segments.append(segment)
+        self._enter(segment)
+        return segment.tokens.view(0, segment.tokens.size)
+
+    def _enter(self, segment: Segment) -> None:
+        """Make a segment that ends in a prompt the current one."""
+        if not segment.marks or segment.marks[-1].tokens != segment.tokens.size:
+            segment.mark()
+        self._segment = segment
+        self._turn = None
+        self._reasoned = "none"
+        self._state = "prompted"
+        if CHECKED:
+            check_session(self)
+
+    def _append_continuation(self, segment: Segment, ids: list[int]) -> Overflow | None:
+        """Append a continuation, letting a sampled stop token stand for the template's own."""
+        profile, tokens = self._profile, segment.tokens
+        last = tokens[-1]
+        skip, replaced = 0, False
+        sampled = segment.blocks[-1].turn is not None
+        if sampled and ids and last in profile.stop_ids and ids[0] in profile.stop_ids:
+            header = profile.findings.stop_style == "header"
+            replaced = header and ids[0] != last and last in profile.header_stop_ids
+            skip = 0 if header and ids[0] != last else 1
+        elif sampled and self._turn is not None and self._turn.finish != "stop":
+            ids = self._closing_ids(segment) + ids
+        needed = len(ids) - skip - replaced
+        if self.max_tokens is not None and tokens.size + needed > self.max_tokens:
+            return Overflow(needed, self.max_tokens - tokens.size, self.max_tokens)
+        if replaced:
+            self._drop_header(segment)
+        elif sampled and last in profile.stop_ids and ids[0] != last:
+            self.rewrites.append(Rewrite(self._turns, "stop", True))
+        segment.append_context(ids[1:] if skip else ids, "environment", self._turns)
         return None
 
-    def _assistant_message(self, segment: Segment, last: Block) -> dict[str, Any]:
-        if segment.message is not None:
-            return segment.message
-        tokens = segment.tokens
-        stop = last.stop
-        if stop > last.start and tokens[stop - 1] in self._profile.stop_ids:
-            stop -= 1
-        text = self._profile.tokenizer.decode(
-            tokens.view(last.start, stop).tolist(), skip_special_tokens=False
+    def _drop_header(self, segment: Segment) -> None:
+        """Take back a sampled stop token that is the header of another message than came."""
+        block = segment.blocks[-1]
+        segment.tokens.truncate(segment.tokens.size - 1, segment.tokens.sampled - 1)
+        block.stop -= 1
+        self._dropped.append(Drop(block.number, segment.number, 1, "header replaced"))
+
+    def _closing_ids(self, segment: Segment) -> list[int]:
+        """Ids that close a reasoning block which a cut turn left open."""
+        findings, block = self._profile.findings, segment.blocks[-1]
+        opening, closing = findings.reasoning_open.strip(), findings.reasoning_close
+        if not closing or (
+            self._profile.reasoning(segment.tokens, block.start, block.stop) != "none"
+        ):
+            return []
+        before = segment.tokens.view(max(block.start - 32, 0), block.stop).tolist()
+        text = self._profile.tokenizer.decode(before, skip_special_tokens=False)
+        at = text.rfind(opening) if opening else -1
+        if at < 0 or closing.strip() in text[at:]:
+            return []
+        return self._profile.encoder.encode(closing)
+
+    def _prompted(
+        self, segment: Segment, messages: Messages, kind: TurnKind | None, env: EnvKind
+    ) -> None:
+        if kind in THINK_KINDS:
+            self._reasoned = "some"
+        elif kind in BLANK_KINDS and self._reasoned == "none":
+            self._reasoned = "blank"
+        if env != "tool" and any(message["role"] == "user" for message in messages):
+            self._reasoned = "none"
+        segment.messages.extend(messages)
+        segment.mark()
+        self._turn = None
+        self._state = "prompted"
+        self._env_count += 1
+        if self.verify == "always" or (
+            self.verify == "sampled" and self._env_count % VERIFY_ONE_IN == 1
+        ):
+            self._compare(segment)
+        if CHECKED:
+            check_session(self)
+
+    def _compare(self, segment: Segment) -> None:
+        """Note where the record leaves a full render of the same conversation."""
+        messages = self._messages(segment)
+        ids = np.array(
+            self._profile.encode_prompt(messages, self._tools, self.specials == "escape"),
+            dtype=np.int32,
         )
+        drift = branching.first_drift(segment, ids)
+        if drift is not None:
+            self.drifts.append(drift)
+
+    def _messages(self, segment: Segment) -> Messages:
+        """The conversation of a segment, sampled turns as their message or their decoded text."""
+        if self._blind:
+            raise StateError(
+                "the template needs the messages of this conversation, but its prompts came as ids"
+                " through ingest; go on with ingest"
+            )
+        return [
+            self._decoded(segment, entry) if isinstance(entry, Block) else entry
+            for entry in segment.messages
+        ]
+
+    def _decoded(self, segment: Segment, block: Block) -> dict[str, Any]:
+        if block.turn is not None and block.turn.message is not None:
+            return block.turn.message
+        text = self._profile.decode(segment.tokens, block.start, block.stop)
         return {"role": "assistant", "content": text}
 
-    def _turn_kind(self, assistant: dict[str, Any], env: str) -> TurnKind:
-        content = assistant.get("content")
-        text = content if isinstance(content, str) else ""
-        thinks = bool(assistant.get("reasoning_content")) or "</think>" in text
-        calls = bool(assistant.get("tool_calls")) or env == "tool"
-        if calls:
-            return "think_call" if thinks else "call"
-        return "think" if thinks else "text"
+    def _turn_kind(self, segment: Segment, env: EnvKind) -> TurnKind:
+        block = segment.blocks[-1]
+        message = block.turn.message if block.turn is not None else None
+        reasoning = self._profile.reasoning(segment.tokens, block.start, block.stop)
+        calls = env == "tool" if message is None else bool(message.get("tool_calls"))
+        return _KINDS[(reasoning, calls)]
 
-    def _check_specials(self, messages: list[dict[str, Any]], turn: int) -> None:
+    def _rewrite(
+        self, segment: Segment, kind: TurnKind, env: EnvKind, messages: Messages
+    ) -> Rewrite | None:
+        """What the template rewrites at this answer, by rendering unless history is kept anyway."""
+        findings = self._profile.findings
+        texts = contents(messages)
+        guarded = texts is None or findings.guarded(texts)
+        place: str | None = None
+        if kind in THINK_KINDS and self._reasoning_untold(segment):
+            place, certain = "turn", True
+        else:
+            change = self._change(kind, env)
+            if change.effect == "append" and not guarded:
+                return None
+            if self.on_rewrite == "keep":
+                if change.effect == "append":
+                    return None
+                place = ", ".join(change.where) or "not established"
+                certain = change.effect == "rewrite" and not guarded
+            else:
+                history = self._messages(segment)
+                continuations = self._profile.continuations
+                place = continuations.rewritten(kind, history, messages, self._tools)
+                certain = True
+        if place is None:
+            return None
+        if self.on_rewrite == "error":
+            raise RewriteError(
+                f"before turn {self._turns}: the template rewrites the {place} when"
+                f" {[message['role'] for message in messages]} follow a turn of kind {kind}"
+            )
+        return Rewrite(self._turns, place, certain)
+
+    def _change(self, kind: TurnKind, env: EnvKind) -> Change:
+        findings = self._profile.findings
+        change = findings.change(kind, self._reasoned == "some", env)
+        if self._reasoned == "blank" and change != findings.change(kind, True, env):
+            # Empty reasoning blocks in the history were not audited on their own.
+            return Change("mixed", ("history",))
+        return change
+
+    def _reasoning_untold(self, segment: Segment) -> bool:
+        """Whether the turn was given as a message that leaves out the reasoning in its ids."""
+        turn = segment.blocks[-1].turn
+        if turn is None or turn.message is None:
+            return False
+        content = turn.message.get("content")
+        marker = self._profile.findings.reasoning_close.strip() or "</think>"
+        inline = isinstance(content, str) and marker in content
+        return not inline and not turn.message.get(self._profile.findings.reasoning_field)
+
+    def _fork(self, segment: Segment, messages: Messages, rewrite: Rewrite) -> IntArray | Overflow:
+        prompt = self._open_segment([*self._messages(segment), *messages])
+        if not isinstance(prompt, Overflow):
+            self.rewrites.append(rewrite)
+        return prompt
+
+    def _apply_specials(self, messages: Messages, turn: int) -> Messages:
+        """The messages by the policy for text that spells a special token."""
         if self.specials == "parity":
-            return
+            return messages
+        result = []
         for index, message in enumerate(messages):
             content = message.get("content")
-            match = self._profile.specials.find(content) if isinstance(content, str) else None
-            if match is not None:
-                raise SpecialTextError(
-                    f"turn {turn}: message {index} spells the special token {match.group()!r} at"
-                    f" character {match.start()}"
-                )
+            if message["role"] in ("user", "tool") and isinstance(content, str):
+                match = self._profile.specials.find(content)
+                if match is not None and self.specials == "reject":
+                    raise SpecialTextError(
+                        f"turn {turn}: message {index} spells the special token"
+                        f" {match.group()!r} at character {match.start()}; change the text, or"
+                        ' take specials="escape"'
+                    )
+                if match is not None:
+                    message = {**message, "content": self._profile.specials.broken(content)}
+            result.append(message)
+        return result
 
-    def _raise_refused(
-        self,
-        turn: int,
-        refused: tuple[str, int],
-        ids: Sequence[int],
-        logprobs: Sequence[float],
-    ) -> None:
-        stream, index = refused
-        if stream == "id":
-            limit = self._profile.vocab_size or int(np.iinfo(np.int32).max)
-            raise TokenIdError(
-                f"turn {turn}: id {ids[index]!r} at index {index} is not in 0..{limit - 1}; if the"
-                " model's output layer is larger than the tokenizer, give Profile its vocab_size"
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+
+
+def _as_list(values: Any) -> list[Any]:
+    if isinstance(values, list):
+        return values
+    result: list[Any] = np.asarray(values).tolist()
+    return result
+
+
+def _side_rows(side: Mapping[str, ArrayLike], count: int, turn: int) -> dict[str, Any]:
+    rows = {}
+    for name, values in side.items():
+        array = np.asarray(values)
+        if array.ndim == 0:
+            array = np.full(count, array)
+        if len(array) != count:
+            raise LengthError(
+                f"turn {turn}: side stream {name!r} has {len(array)} rows for {count} ids"
             )
-        raise LogprobError(
-            f"turn {turn}: log-prob {logprobs[index]!r} at index {index} is not a finite number of"
-            " at most 0"
+        rows[name] = array
+    return rows
+
+
+def _raise_refused(
+    turn: int,
+    refused: tuple[str, int],
+    ids: Sequence[int],
+    logprobs: Sequence[float],
+    vocab_size: int,
+) -> None:
+    stream, index = refused
+    if stream == "id":
+        limit = vocab_size or int(np.iinfo(np.int32).max)
+        raise TokenIdError(
+            f"turn {turn}: id {ids[index]!r} at index {index} is not in 0..{limit - 1}; if the"
+            " model's output layer is larger than the tokenizer, give Profile its vocab_size"
         )
+    raise LogprobError(
+        f"turn {turn}: log-prob {logprobs[index]!r} at index {index} is not a finite number of"
+        " at most 0"
+    )
