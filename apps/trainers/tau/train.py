@@ -1,0 +1,31 @@
+"""Trains a tool-calling agent on tau-bench with GRPO.
+
+./pants run apps/trainers/tau:train                   on this machine, with the shipped policy
+./pants run apps/trainers/tau:train -- --help         every option
+./pants run apps/trainers/tau:train -- --backend slime --config FILE      on a GPU cluster
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from turnwise.command import run_command
+from turnwise.local.threads import wait_passively
+
+
+def train(argv: Sequence[str]) -> int:
+    """Runs the backend that `argv` names; returns the exit code."""
+    # Set before torch is imported, which is why the backends are imported here.
+    wait_passively()
+    from apps.trainers.tau.local import train_here
+
+    return train_here(argv)
+
+
+def main() -> None:
+    sys.exit(run_command(train, sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""Training on this machine, from the first evaluation to the verdict.
+
+1. evaluate the policy on the held-out tasks;
+2. for each step: sample, score, group, update (`turnwise.local.trainer`); write the row; save a
+   checkpoint and evaluate at their intervals;
+3. evaluate again, and say what the difference is.
+
+Everything is on disk when it is known. The first interrupt finishes the step under way, saves it
+and ends with exit code 130; the second stops at once and leaves what was saved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from turnwise.config import ConfigError
+from turnwise.local.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
+from turnwise.local.options import TrainOptions
+from turnwise.local.policy import LoadedPolicy
+from turnwise.local.record import Recorder
+from turnwise.local.trainer import Job, Table, Trainer
+from turnwise.run.folder import RunFolder
+from turnwise.run.summary import Summary
+
+TaskT = TypeVar("TaskT")
+
+
+class Interrupted(KeyboardInterrupt):
+    """A person asked the run to end; what was done is saved."""
+
+
+async def train(
+    options: TrainOptions, job: Job[TaskT], policy: LoadedPolicy, folder: RunFolder
+) -> Summary:
+    """Runs the job to its end.
+
+    Raises:
+        RunError: if the run can't go on; metrics and checkpoints so far are whole.
+        Interrupted: after the first interrupt, once the step under way is saved.
+    """
+    trainer = Trainer(options, job, policy.model)
+    done = await _restore(folder, trainer) if options.resume else 0
+    recorder = Recorder(options, job, policy.tokenizer, folder, done)
+    try:
+        with recorder.progress, _interruptible(recorder.progress.say) as interrupted:
+            before = recorder.evaluation(0) or await _evaluate(trainer, recorder, 0)
+            for step in range(done + 1, options.num_rollout + 1):
+                recorder.progress.stage(f"step {step}")
+                recorder.stepped(step, await trainer.train_step(step))
+                last = step == options.num_rollout
+                if last or step % options.save_interval == 0 or interrupted():
+                    save_checkpoint(
+                        folder.checkpoints,
+                        step,
+                        model=trainer.model,
+                        tokenizer=policy.tokenizer,
+                        optimizer=trainer.updater.optimizer,
+                        state={"step": step},
+                    )
+                if interrupted():
+                    raise Interrupted(f"after step {step}")
+                if not last and options.eval_interval and step % options.eval_interval == 0:
+                    await _evaluate(trainer, recorder, step)
+            final = options.num_rollout
+            after = recorder.evaluation(final) or await _evaluate(trainer, recorder, final)
+    finally:
+        await trainer.engine.close()
+    return recorder.summarise(before, after)
+
+
+async def _evaluate(trainer: Trainer[TaskT], recorder: Recorder, step: int) -> Table:
+    recorder.progress.stage("evaluating")
+    result = await trainer.evaluate()
+    recorder.evaluated(step, result)
+    return result.table
+
+
+async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
+    """Loads the newest complete checkpoint and forgets later rows; returns its step."""
+    checkpoints = list_checkpoints(folder.checkpoints)
+    if not checkpoints:
+        folder.cut_after(0)
+        return 0
+    state = load_checkpoint(
+        checkpoints[-1], model=trainer.model, optimizer=trainer.updater.optimizer
+    )
+    step = state.get("step")
+    if not isinstance(step, int) or step > trainer.options.num_rollout:
+        raise ConfigError(
+            f"--num-rollout {trainer.options.num_rollout}: the run in {folder.path} is at step"
+            f" {step} already"
+        )
+    folder.cut_after(step)
+    await trainer.engine.update_weights(trainer.model)
+    return step
+
+
+@contextmanager
+def _interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Counts interrupts: the first is noted, the second cancels the calling task."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    count = 0
+
+    def on_interrupt() -> None:
+        nonlocal count
+        count += 1
+        if count == 1:
+            say("interrupted: finishing and saving this step; press Ctrl-C again to stop at once")
+        else:
+            task.cancel()
+
+    loop.add_signal_handler(signal.SIGINT, on_interrupt)
+    try:
+        yield lambda: count > 0
+    except asyncio.CancelledError:
+        if count > 1:
+            raise Interrupted("at once") from None
+        raise
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

@@ -1,0 +1,160 @@
+"""Turns what a step or an evaluation did into rows, traces and lines on the screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from turnwise.episode import Episode
+from turnwise.local.options import TrainOptions
+from turnwise.local.trainer import EvalResult, Job, StepResult, Table, drops
+from turnwise.run.folder import RunFolder
+from turnwise.run.metrics import EvalRow, TrainRow, as_row
+from turnwise.run.progress import ProgressDisplay
+from turnwise.run.summary import Summary, write_summary
+from turnwise.run.traces import choose_eval_traces, choose_traces, trace_row
+from turnwise.trials import mean_score, paired_difference
+
+
+class Recorder:
+    """Writes a run's files as it goes."""
+
+    def __init__(
+        self, options: TrainOptions, job: Job[Any], tokenizer: Any, folder: RunFolder, done: int
+    ) -> None:
+        self._options, self._job, self._tokenizer, self._folder = options, job, tokenizer, folder
+        self.progress = ProgressDisplay(options.num_rollout, done=done)
+        self._rows = folder.metric_rows()
+
+    def evaluation(self, step: int) -> Table | None:
+        """Scores of the evaluation after `step`, if the run has made it."""
+        for row in self._rows:
+            if row["kind"] == "eval" and row["step"] == step:
+                table: Table = row["scores"]
+                return table
+        return None
+
+    def evaluated(self, step: int, result: EvalResult) -> None:
+        row = EvalRow(
+            step=step,
+            reward_mean=result.estimate.mean,
+            reward_stderr=result.estimate.stderr,
+            coverage=result.ledger.coverage,
+            ledger=result.ledger.as_dict(),
+            endings=endings(result.episodes),
+            noop_baseline=self._job.noop_baseline,
+            user=self._job.user,
+            eval_s=result.eval_s,
+            scores={task_id: list(scores) for task_id, scores in result.table.items()},
+        )
+        self._append(row)
+        self._trace(choose_eval_traces(result.episodes), step, "eval")
+        self.progress.evaluated(row, result.ledger.equation())
+
+    def stepped(self, step: int, result: StepResult) -> None:
+        scores = np.array([e.score for e in result.episodes if e.score is not None])
+        group_means = np.array(
+            [np.nanmean(group.scores_G) for group in result.groups if _any_scored(group.scores_G)]
+        )
+        row = TrainRow(
+            step=step,
+            reward_mean=_mean(scores),
+            reward_stderr=_stderr(group_means),
+            coverage=result.ledger.coverage,
+            ledger=result.ledger.as_dict(),
+            endings=endings(result.episodes),
+            user=self._job.user,
+            loss=_mean_update(result, "loss"),
+            kl=_mean_update(result, "kl"),
+            entropy=_mean_update(result, "entropy"),
+            clip_fraction=_mean_update(result, "clip_fraction"),
+            grad_norm=_mean_update(result, "grad_norm"),
+            max_logprob_diff=result.updates[0].max_logprob_difference if result.updates else None,
+            trained_tokens=sum(update.trained_tokens for update in result.updates),
+            sampled_tokens=result.sampled_tokens,
+            tokens_per_s=result.sampled_tokens / result.rollout_s,
+            groups=len(result.groups),
+            groups_kept=sum(group.drop is None for group in result.groups),
+            groups_dropped=drops(result.groups),
+            turns_mean=_mean_metric(result.episodes, "turns"),
+            tool_calls_mean=_mean_metric(result.episodes, "tool_calls"),
+            parse_errors=_parse_errors(result.episodes),
+            rollout_s=result.rollout_s,
+            train_s=result.train_s,
+            loop_lag_p50_ms=1e3 * result.lag.p50_s,
+            loop_lag_max_ms=1e3 * result.lag.max_s,
+        )
+        self._append(row)
+        self._trace(choose_traces(result.episodes), step, "train")
+        self.progress.stepped(row, result.ledger.equation())
+
+    def summarise(self, before: Table, after: Table) -> Summary:
+        """Compares two evaluations and writes summary.json."""
+        scores = [score for table in (before, after) for row in table.values() for score in row]
+        summary = Summary(
+            method=self._job.method,
+            before=mean_score(before),
+            after=mean_score(after),
+            difference=paired_difference(before, after),
+            noop_baseline=self._job.noop_baseline,
+            trials=self._options.n_samples_per_eval_prompt,
+            steps=self._options.num_rollout,
+            seed=self._options.seed,
+            user=self._job.user,
+            coverage=sum(score is not None for score in scores) / len(scores),
+            claim=self._job.claim,
+        )
+        write_summary(self._folder, summary)
+        return summary
+
+    def _append(self, row: EvalRow | TrainRow) -> None:
+        data = as_row(row)
+        self._folder.append_metrics(data)
+        self._rows.append(data)
+
+    def _trace(self, chosen: Sequence[tuple[str, Episode]], step: int, kind: str) -> None:
+        for why, episode in chosen:
+            self._folder.append_episode(
+                trace_row(episode, self._tokenizer, step=step, kind=kind, why=why)
+            )
+
+
+def endings(episodes: Sequence[Episode]) -> dict[str, int]:
+    """Episodes by the label of their ending, most frequent first."""
+    return dict(Counter(episode.ending.label for episode in episodes).most_common())
+
+
+def _mean_update(result: StepResult, name: str) -> float | None:
+    if not result.updates:
+        return None
+    return _mean(np.array([getattr(update, name) for update in result.updates]))
+
+
+def _parse_errors(episodes: Sequence[Episode]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for episode in episodes:
+        for name, value in episode.metrics.items():
+            if name.startswith("parse_errors/"):
+                counts[name.removeprefix("parse_errors/")] += int(value)
+    return dict(counts.most_common())
+
+
+def _mean_metric(episodes: Sequence[Episode], name: str) -> float:
+    return _mean(
+        np.array([episode.metrics[name] for episode in episodes if name in episode.metrics])
+    )
+
+
+def _mean(values: np.ndarray[Any, Any]) -> float:
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _stderr(values: np.ndarray[Any, Any]) -> float:
+    return float(values.std(ddof=1) / np.sqrt(values.size)) if values.size > 1 else float("nan")
+
+
+def _any_scored(scores_G: np.ndarray[Any, Any]) -> bool:
+    return not bool(np.isnan(scores_G).all())

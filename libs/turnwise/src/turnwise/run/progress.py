@@ -1,0 +1,65 @@
+"""What a person sees of a run: one line per step, and a bar where there is a terminal."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from turnwise.run.metrics import EvalRow, TrainRow
+
+
+class ProgressDisplay:
+    """Prints a line for each row; shows a bar over `total` steps on a terminal."""
+
+    def __init__(self, total: int, *, done: int = 0, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False, soft_wrap=True)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("training", total=total, completed=done)
+        self._total = total
+
+    def __enter__(self) -> ProgressDisplay:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False)
+
+    def stage(self, text: str) -> None:
+        """Says what is going on, on a terminal alone."""
+        self._bar.update(self._task, description=text)
+
+    def evaluated(self, row: EvalRow, equation: str) -> None:
+        self.say(
+            f"eval after step {row.step}: pass rate {row.reward_mean:.3f}"
+            f" ± {row.reward_stderr:.3f} (doing nothing {row.noop_baseline:.3f}),"
+            f" coverage {row.coverage:.3f}, {row.eval_s:.0f} s; {equation}"
+        )
+
+    def stepped(self, row: TrainRow, equation: str) -> None:
+        loss = "-" if row.loss is None else f"{row.loss:+.4f}"
+        gap = "-" if row.max_logprob_diff is None else f"{row.max_logprob_diff:.0e}"
+        self.say(
+            f"step {row.step:>{len(str(self._total))}}/{self._total}"
+            f"  reward {row.reward_mean:.3f}  loss {loss}  groups {row.groups_kept}/{row.groups}"
+            f"  engine-trainer gap {gap}  rollout {row.rollout_s:.1f} s  train {row.train_s:.1f} s;"
+            f" {equation}"
+        )
+        self._bar.update(self._task, completed=row.step)
