@@ -38,7 +38,7 @@ def first_drift(segment: Segment, ids: IntArray) -> Drift | None:
 
 def sync(session: Session, messages: Sequence[Message]) -> IntArray | Overflow:
     """See Session.sync."""
-    checked = check_messages(messages, where="sync")
+    checked = check_messages(messages, "sync, before turn", session._turns)
     if checked[-1]["role"] == "assistant":
         raise MessageError(
             f"sync: message {len(checked) - 1} is from the assistant; the last one must ask for"
@@ -114,7 +114,7 @@ def _extend(
     if told is None and messages[agreed - 1].get("tool_calls"):
         block.turn.message = messages[agreed - 1]
     try:
-        prompt = session._answer(messages[agreed:])
+        prompt = session._answer(segment, messages[agreed:])
     except Exception:
         session._segment, session._turn, session._state, session._reasoned = saved
         block.turn.message = told

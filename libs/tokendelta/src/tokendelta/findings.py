@@ -73,7 +73,11 @@ ChangeKey = tuple[TurnKind, bool, EnvKind]
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The facts of one template with one set of arguments. `""` stands for not found."""
+    """The facts of one template with one set of arguments. `""` stands for not found.
+
+    `guards` are texts that the template compares contents with; `guards_by_sign` are the same by
+    one character each, so that most contents are let through after one search.
+    """
 
     stops: tuple[str, ...]
     stop_style: StopStyle
@@ -91,12 +95,17 @@ class Findings:
     takes_system: bool
     dated: bool
     guards: tuple[str, ...]
+    guards_by_sign: tuple[tuple[str, tuple[str, ...]], ...]
     rules: dict[tuple[TurnKind, EnvKind], Rule]
     changes: dict[ChangeKey, Change]
 
     def guarded(self, texts: Sequence[str]) -> bool:
         """Whether a text holds something that the template compares content with."""
-        return any(guard in text for guard in self.guards for text in texts)
+        for text in texts:
+            for sign, guards in self.guards_by_sign:
+                if sign in text and any(guard in text for guard in guards):
+                    return True
+        return False
 
     def change(self, turn: TurnKind, earlier_reasoning: bool, env: EnvKind) -> Change:
         return self.changes[(turn, earlier_reasoning, env)]
@@ -125,7 +134,7 @@ def report(findings: Findings, template_hash: str) -> Report:
     """The findings with one line for each fact and one for each transition."""
     data: dict[str, Any] = {"template_hash": template_hash}
     for name, value in asdict(findings).items():
-        if name not in ("rules", "changes"):
+        if name not in ("rules", "changes", "guards_by_sign"):
             data[name] = list(value) if isinstance(value, tuple) else value
     data["transitions"] = [
         _transition(findings, turn, earlier, env) for turn, earlier, env in findings.changes

@@ -27,7 +27,7 @@ class Tokenizer(Protocol):
 
 
 def check_messages(
-    messages: Sequence[Message], *, where: str, roles: frozenset[str] = ROLES
+    messages: Sequence[Message], where: str, turn: int = 0, roles: frozenset[str] = ROLES
 ) -> list[dict[str, Any]]:
     """The messages as a list of dicts, tool arguments decoded as templates expect them.
 
@@ -35,28 +35,36 @@ def check_messages(
     mapping, an unknown role, or content that is neither text, list nor None.
     """
     if not messages:
-        raise MessageError(f"{where}: no messages; give at least one")
+        raise MessageError(f"{where} {turn}: no messages; give at least one")
     checked = []
     for index, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise MessageError(
-                f"{where}: message {index} is {type(message).__name__}, not a mapping with a role"
-            )
-        role = message.get("role")
-        if role not in roles:
-            raise MessageError(
-                f"{where}: message {index} has role {role!r}; expected one of {sorted(roles)}"
-            )
-        content = message.get("content")
-        if content is not None and not isinstance(content, str | list | tuple):
-            raise MessageError(
-                f"{where}: message {index} ({role}) has content of type {type(content).__name__};"
-                " expected text, a list of parts, or None beside tool calls"
-            )
-        if content is None and not message.get("tool_calls") and role != "assistant":
-            raise MessageError(f"{where}: message {index} ({role}) has no content")
-        checked.append(_with_decoded_arguments(message))
+        if (
+            type(message) is dict
+            and type(message.get("content")) is str
+            and message.get("role") in roles
+            and "tool_calls" not in message
+        ):
+            checked.append(message)
+        else:
+            checked.append(_check_message(message, f"{where} {turn}: message {index}", roles))
     return checked
+
+
+def _check_message(message: Any, where: str, roles: frozenset[str]) -> dict[str, Any]:
+    if not isinstance(message, Mapping):
+        raise MessageError(f"{where} is {type(message).__name__}, not a mapping with a role")
+    role = message.get("role")
+    if role not in roles:
+        raise MessageError(f"{where} has role {role!r}; expected one of {sorted(roles)}")
+    content = message.get("content")
+    if content is not None and not isinstance(content, str | list | tuple):
+        raise MessageError(
+            f"{where} ({role}) has content of type {type(content).__name__}; expected text, a list"
+            " of parts, or None beside tool calls"
+        )
+    if content is None and role != "assistant":
+        raise MessageError(f"{where} ({role}) has no content; give text, if only an empty one")
+    return _with_decoded_arguments(message)
 
 
 def _with_decoded_arguments(message: Message) -> dict[str, Any]:

@@ -8,21 +8,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokendelta import branching
+from tokendelta import answering, branching
 from tokendelta._core import CHECKED, Tokens
-from tokendelta.continuation import contents, environment_kind
 from tokendelta.errors import (
     LengthError,
     LogprobError,
-    RewriteError,
     SpecialTextError,
     StateError,
     TokenIdError,
 )
 from tokendelta.finalize import finalize
-from tokendelta.findings import Change
 from tokendelta.invariants import check_session
-from tokendelta.probes import BLANK_KINDS, THINK_KINDS, EnvKind, Messages, TurnKind
+from tokendelta.probes import Messages
 from tokendelta.profile import Profile, Reasoning
 from tokendelta.rendering import ENVIRONMENT_ROLES, Message, Tool, check_messages
 from tokendelta.sample import Drift, Drop, Ingest, IntArray, Overflow, Rewrite, SampleSet
@@ -32,15 +29,6 @@ OnRewrite = Literal["keep", "fork", "error"]
 Specials = Literal["parity", "escape", "reject"]
 Verify = Literal["always", "sampled", "never"]
 State = Literal["new", "prompted", "open", "sampled"]
-
-_KINDS: dict[tuple[Reasoning, bool], TurnKind] = {
-    ("none", False): "text",
-    ("blank", False): "blank",
-    ("some", False): "think",
-    ("none", True): "call",
-    ("blank", True): "blank_call",
-    ("some", True): "think_call",
-}
 
 # verify="sampled" looks at one answer in so many.
 VERIFY_ONE_IN = 16
@@ -160,7 +148,7 @@ class Session:
         """
         if self._state != "new":
             raise StateError("start: the session has started; make a new session for each episode")
-        checked = self._apply_specials(check_messages(messages, where="start"), 0)
+        checked = self._apply_specials(check_messages(messages, "start, before turn"), 0)
         return self._open_segment(checked)
 
     def append_sampled(
@@ -200,7 +188,7 @@ class Session:
                 f"turn {number}: {count} ids but {len(scores)} log-probs; give one for each id"
             )
         rows = _side_rows(side, count, number) if side else None
-        checked = check_messages([message], where=f"turn {number}")[0] if message else None
+        checked = check_messages([message], "turn", number)[0] if message else None
         segment = self._current("append_sampled")
         tokens = segment.tokens
         if self.max_tokens is not None and tokens.size + count > self.max_tokens:
@@ -234,43 +222,24 @@ class Session:
         """
         if self._state not in ("sampled", "open"):
             raise StateError("append_env: no turn was sampled since the last prompt")
-        checked = check_messages(
-            messages, where=f"before turn {self._turns}", roles=ENVIRONMENT_ROLES
-        )
+        checked = check_messages(messages, "before turn", self._turns, ENVIRONMENT_ROLES)
         if self.specials != "parity":
             checked = self._apply_specials(checked, self._turns)
-        return self._answer(checked)
+        return self._answer(self._current("append_env"), checked)
 
-    def _answer(self, checked: Messages) -> IntArray | Overflow:
-        """Append checked environment messages to the current segment, or fork from it."""
-        segment = self._current("append_env")
-        profile = self._profile
-        env = environment_kind(checked)
-        uniform = profile.uniform.get(env)
-        texts = contents(checked) if uniform is not None and self.specials != "escape" else None
-        rewrite = None
-        if uniform is not None and texts is not None and not profile.findings.guarded(texts):
-            ids = uniform.encode(texts)
-            kind: TurnKind | None = None
-        else:
-            kind = self._turn_kind(segment, env)
-            rewrite = self._rewrite(segment, kind, env, checked)
-            if rewrite is not None and self.on_rewrite == "fork" and rewrite.certain:
-                return self._fork(segment, checked, rewrite)
-            ids = profile.continuations.ids(
-                kind,
-                lambda: self._messages(segment),
-                checked,
-                self._tools,
-                self.specials == "escape",
-            )
-        overflow = self._append_continuation(segment, ids)
-        if overflow is not None:
-            return overflow
-        if rewrite is not None:
-            self.rewrites.append(rewrite)
-        self._prompted(segment, checked, kind, env)
-        return segment.tokens.view(0, segment.tokens.size)
+    def _answer(self, segment: Segment, checked: Messages) -> IntArray | Overflow:
+        prompt = answering.answer(self, segment, checked)
+        if isinstance(prompt, Overflow):
+            return prompt
+        self._turn = None
+        self._state = "prompted"
+        if self.verify != "never":
+            self._env_count += 1
+            if self.verify == "always" or self._env_count % VERIFY_ONE_IN == 1:
+                self._compare(self._current("verify"))
+        if CHECKED:
+            check_session(self)
+        return prompt
 
     def sync(self, messages: Sequence[Message]) -> IntArray | Overflow:
         """Bring the record in line with a whole history, as an OpenAI-style client sends it.
@@ -338,71 +307,6 @@ class Session:
         if CHECKED:
             check_session(self)
 
-    def _append_continuation(self, segment: Segment, ids: list[int]) -> Overflow | None:
-        """Append a continuation, letting a sampled stop token stand for the template's own."""
-        profile, tokens = self._profile, segment.tokens
-        last = tokens[-1]
-        skip, replaced = 0, False
-        sampled = segment.blocks[-1].turn is not None
-        if sampled and ids and last in profile.stop_ids and ids[0] in profile.stop_ids:
-            header = profile.findings.stop_style == "header"
-            replaced = header and ids[0] != last and last in profile.header_stop_ids
-            skip = 0 if header and ids[0] != last else 1
-        elif sampled and self._turn is not None and self._turn.finish != "stop":
-            ids = self._closing_ids(segment) + ids
-        needed = len(ids) - skip - replaced
-        if self.max_tokens is not None and tokens.size + needed > self.max_tokens:
-            return Overflow(needed, self.max_tokens - tokens.size, self.max_tokens)
-        if replaced:
-            self._drop_header(segment)
-        elif sampled and last in profile.stop_ids and ids[0] != last:
-            self.rewrites.append(Rewrite(self._turns, "stop", True))
-        segment.append_context(ids[1:] if skip else ids, "environment", self._turns)
-        return None
-
-    def _drop_header(self, segment: Segment) -> None:
-        """Take back a sampled stop token that is the header of another message than came."""
-        block = segment.blocks[-1]
-        segment.tokens.truncate(segment.tokens.size - 1, segment.tokens.sampled - 1)
-        block.stop -= 1
-        self._dropped.append(Drop(block.number, segment.number, 1, "header replaced"))
-
-    def _closing_ids(self, segment: Segment) -> list[int]:
-        """Ids that close a reasoning block which a cut turn left open."""
-        findings, block = self._profile.findings, segment.blocks[-1]
-        opening, closing = findings.reasoning_open.strip(), findings.reasoning_close
-        if not closing or (
-            self._profile.reasoning(segment.tokens, block.start, block.stop) != "none"
-        ):
-            return []
-        before = segment.tokens.view(max(block.start - 32, 0), block.stop).tolist()
-        text = self._profile.tokenizer.decode(before, skip_special_tokens=False)
-        at = text.rfind(opening) if opening else -1
-        if at < 0 or closing.strip() in text[at:]:
-            return []
-        return self._profile.encoder.encode(closing)
-
-    def _prompted(
-        self, segment: Segment, messages: Messages, kind: TurnKind | None, env: EnvKind
-    ) -> None:
-        if kind in THINK_KINDS:
-            self._reasoned = "some"
-        elif kind in BLANK_KINDS and self._reasoned == "none":
-            self._reasoned = "blank"
-        if env != "tool" and any(message["role"] == "user" for message in messages):
-            self._reasoned = "none"
-        segment.messages.extend(messages)
-        segment.mark()
-        self._turn = None
-        self._state = "prompted"
-        self._env_count += 1
-        if self.verify == "always" or (
-            self.verify == "sampled" and self._env_count % VERIFY_ONE_IN == 1
-        ):
-            self._compare(segment)
-        if CHECKED:
-            check_session(self)
-
     def _compare(self, segment: Segment) -> None:
         """Note where the record leaves a full render of the same conversation."""
         messages = self._messages(segment)
@@ -431,70 +335,6 @@ class Session:
             return block.turn.message
         text = self._profile.decode(segment.tokens, block.start, block.stop)
         return {"role": "assistant", "content": text}
-
-    def _turn_kind(self, segment: Segment, env: EnvKind) -> TurnKind:
-        block = segment.blocks[-1]
-        message = block.turn.message if block.turn is not None else None
-        reasoning = self._profile.reasoning(segment.tokens, block.start, block.stop)
-        calls = env == "tool" if message is None else bool(message.get("tool_calls"))
-        return _KINDS[(reasoning, calls)]
-
-    def _rewrite(
-        self, segment: Segment, kind: TurnKind, env: EnvKind, messages: Messages
-    ) -> Rewrite | None:
-        """What the template rewrites at this answer, by rendering unless history is kept anyway."""
-        findings = self._profile.findings
-        texts = contents(messages)
-        guarded = texts is None or findings.guarded(texts)
-        place: str | None = None
-        if kind in THINK_KINDS and self._reasoning_untold(segment):
-            place, certain = "turn", True
-        else:
-            change = self._change(kind, env)
-            if change.effect == "append" and not guarded:
-                return None
-            if self.on_rewrite == "keep":
-                if change.effect == "append":
-                    return None
-                place = ", ".join(change.where) or "not established"
-                certain = change.effect == "rewrite" and not guarded
-            else:
-                history = self._messages(segment)
-                continuations = self._profile.continuations
-                place = continuations.rewritten(kind, history, messages, self._tools)
-                certain = True
-        if place is None:
-            return None
-        if self.on_rewrite == "error":
-            raise RewriteError(
-                f"before turn {self._turns}: the template rewrites the {place} when"
-                f" {[message['role'] for message in messages]} follow a turn of kind {kind}"
-            )
-        return Rewrite(self._turns, place, certain)
-
-    def _change(self, kind: TurnKind, env: EnvKind) -> Change:
-        findings = self._profile.findings
-        change = findings.change(kind, self._reasoned == "some", env)
-        if self._reasoned == "blank" and change != findings.change(kind, True, env):
-            # Empty reasoning blocks in the history were not audited on their own.
-            return Change("mixed", ("history",))
-        return change
-
-    def _reasoning_untold(self, segment: Segment) -> bool:
-        """Whether the turn was given as a message that leaves out the reasoning in its ids."""
-        turn = segment.blocks[-1].turn
-        if turn is None or turn.message is None:
-            return False
-        content = turn.message.get("content")
-        marker = self._profile.findings.reasoning_close.strip() or "</think>"
-        inline = isinstance(content, str) and marker in content
-        return not inline and not turn.message.get(self._profile.findings.reasoning_field)
-
-    def _fork(self, segment: Segment, messages: Messages, rewrite: Rewrite) -> IntArray | Overflow:
-        prompt = self._open_segment([*self._messages(segment), *messages])
-        if not isinstance(prompt, Overflow):
-            self.rewrites.append(rewrite)
-        return prompt
 
     def _apply_specials(self, messages: Messages, turn: int) -> Messages:
         """The messages by the policy for text that spells a special token."""
