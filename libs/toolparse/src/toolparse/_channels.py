@@ -6,13 +6,15 @@ Harmony (gpt-oss), Muse, Beam, Inkling.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolparse import _repair
 from toolparse._json_list import Keys
 from toolparse._pairs import OK, Shape, scan_call
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, skip_space
+from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, Written, skip_space
 from toolparse._scan import find_any, json_value
 from toolparse._tagged_json import json_fault
 from toolparse._tagged_pairs import TaggedPairs
@@ -80,6 +82,7 @@ class Messages(Grammar):
     """header ... `message` body `ends`. `starts`: what may begin a header."""
 
     think = None
+    stops = ()
     starts: tuple[bytes, ...] = ()
     message = b"<|message|>"
     ends: tuple[bytes, ...] = ()
@@ -151,6 +154,13 @@ class Harmony(Messages):
         rb"(?:<\|(?:channel|constrain)\|>[^<]{0,200})*<\|message\|>"
     )
 
+    def write(self, calls: Sequence[Written]) -> str:
+        return "".join(
+            f"<|start|>assistant<|channel|>commentary to=functions.{name} "
+            f"<|constrain|>json<|message|>{self.spell(arguments)}<|call|>"
+            for name, arguments in calls
+        )
+
     def terminators(self, data: bytes | bytearray, at: int, start: int) -> tuple[bytes, ...]:
         return (*self.ends, b"<|start|>")
 
@@ -189,6 +199,18 @@ class Muse(Messages):
             alone=False,
             fallback="json",
         )  # fmt: skip
+
+    def write(self, calls: Sequence[Written]) -> str:
+        return (
+            "<|eom|>".join(
+                f"<|start|>assistant to={name}<|message|>{self.pairs.write([(name, arguments)])}"
+                for name, arguments in calls
+            )
+            + "<|eom|>"
+        )
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        return self.pairs.spell(arguments)
 
     def terminators(self, data: bytes | bytearray, at: int, start: int) -> tuple[bytes, ...]:
         return self.ends
@@ -233,7 +255,19 @@ class Beam(Messages):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pairs = TaggedPairs(self.shape)
+        self.pairs = TaggedPairs(self.shape, line="")
+
+    def write(self, calls: Sequence[Written]) -> str:
+        return (
+            "<|end|><|start|>assistant".join(
+                f" to={name}<|channel|>analysis <|constrain|>xml<|message|>{self.spell(arguments)}"
+                for name, arguments in calls
+            )
+            + "<|call|>"
+        )
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        return self.pairs.spell(arguments)
 
     def one(self, run: Run, block: Span, start: int, body: Span, cut: bool) -> None:
         header = bytes(run.data[block[0] : start])
@@ -273,6 +307,13 @@ class Inkling(Messages):
     def __init__(self) -> None:
         super().__init__()
         self.keys = Keys(("name",), ("args", "arguments"))
+
+    def write(self, calls: Sequence[Written]) -> str:
+        return "".join(
+            f"<|message_model|>{name}{self.call.decode()}"
+            f"{json.dumps({'name': name, 'args': arguments}, ensure_ascii=False)}<|end_message|>"
+            for name, arguments in calls
+        )
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
@@ -340,6 +381,11 @@ class Inkling(Messages):
             arguments=None,
             repair=None if cut else self.keys.repairer(run, pos, end, ()),
         )
+
+
+def quoted(text: str) -> str:
+    """An attribute's text with its escapes."""
+    return text.replace("&", "&amp;").replace('"', "&quot;")
 
 
 def unquoted(text: str) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from toolparse._run import Grammar, Run
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolparse._run import Grammar, Run, Written
 
 
 class Either(Grammar):
@@ -20,6 +23,12 @@ class Either(Grammar):
             if run.data.startswith(opener, at, n):
                 return grammar
         return self.grammars[0]
+
+    def write(self, calls: Sequence[Written]) -> str:
+        return self.grammars[0].write(calls)
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        return self.grammars[0].spell(arguments)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         run.choice = self.owner(run, at, n)

@@ -18,7 +18,7 @@ from toolparse._run import Grammar
 from toolparse._section_json import SectionJson, kimi_name
 from toolparse._tagged_json import TaggedJson
 from toolparse._tagged_pairs import TaggedPairs
-from toolparse._variants import Forgetful, ObjectOrPairs, xml_text
+from toolparse._variants import Forgetful, ListOrCalls, ObjectOrPairs, xml_text
 
 
 def _hermes() -> Grammar:
@@ -84,7 +84,11 @@ def _dsml_spaced() -> Grammar:
 
 
 def _argument_pairs(
-    call: str = "tool_call", section: str = "", sep: str = "", suffix: str = ""
+    call: str = "tool_call",
+    section: str = "",
+    sep: str = "",
+    suffix: str = "",
+    line: str = "\n",
 ) -> Grammar:
     """`<tool_call>N<arg_key>K</arg_key><arg_value>V</arg_value></tool_call>`."""
 
@@ -98,6 +102,7 @@ def _argument_pairs(
             False, False, False,
         ),
         alone=False,
+        line=line,
     )  # fmt: skip
 
 
@@ -109,6 +114,7 @@ def _k2_horizon() -> Grammar:
             False, False, False, b"<ifm|arg_type>", b"</ifm|arg_type>",
         ),
         alone=False,
+        line="",
     )  # fmt: skip
 
 
@@ -119,6 +125,7 @@ def _minicpm() -> Grammar:
             b"", b"", False, False, False, b"", b"", True,
         ),
         decode=xml_text,
+        line="",
     )  # fmt: skip
 
 
@@ -146,7 +153,7 @@ def _solar() -> Grammar:
         Shape(
             b"<|tool_call:start|>", b"", b"<|tool_arg:start|>", b"<|tool_arg:value|>", b"",
             b"<|tool_arg:end|>", b"<|tool_call:end|>", b"", b"", False, False, False,
-        )
+        ),
     )  # fmt: skip
 
 
@@ -209,7 +216,8 @@ _BUILDERS: Final[dict[str, Callable[[], Grammar]]] = {
     "mimo": lambda: _function_tags("tool_call", False),
     "seed_oss": lambda: _function_tags("seed:tool_call"),
     "glm45": _argument_pairs,
-    "iquest_q1": lambda: _argument_pairs("iquest_tool_call"),
+    "glm47": lambda: _argument_pairs(line=""),
+    "iquest_q1": lambda: _argument_pairs("iquest_tool_call", line=""),
     "hunyuan": lambda: Either(
         _argument_pairs("tool_call", "tool_calls", "tool_sep"),
         _argument_pairs("tool_call", "tool_calls", "tool_sep", ":opensource"),
@@ -244,14 +252,17 @@ _BUILDERS: Final[dict[str, Callable[[], Grammar]]] = {
     "llama3": lambda: BareObjects(b"<|python_tag|>"),
     "granite-20b-fc": lambda: BareObjects(b"<function_call>", b"<function_call>"),
     "pythonic": lambda: Pythonic(markup=(b"<|python_start|>", b"<|python_end|>")),
-    "lfm2": lambda: Either(
-        Pythonic(b"<|tool_call_start|>", b"<|tool_call_end|>"),
-    ),
+    "lfm2": lambda: ListOrCalls(b"<|tool_call_start|>", b"<|tool_call_end|>"),
     "olmo3": lambda: Pythonic(b"<function_calls>", b"</function_calls>", lines=True),
-    "interns1": lambda: TaggedJson(b"<|action_start|> <|plugin|>", b"<|action_end|>"),
+    "interns1": lambda: TaggedJson(
+        b"<|action_start|> <|plugin|>",
+        b"<|action_end|>",
+        arguments=(b"parameters", b"arguments"),
+        around=("\n", ""),
+    ),
     "gigachat3": lambda: Either(
-        TaggedJson(b"<|function_call|>", b""),
-        TaggedJson(b"<|message_sep|>\n\nfunction call<|role_sep|>\n", b""),
+        TaggedJson(b"<|function_call|>", b"", around=("", "")),
+        TaggedJson(b"<|message_sep|>\n\nfunction call<|role_sep|>\n", b"", around=("", "")),
     ),
     "longcat": lambda: TaggedJson(b"<longcat_tool_call>", b"</longcat_tool_call>"),
     "ernie45": _hermes,
@@ -282,7 +293,6 @@ ALIASES: Final[dict[str, str]] = {
     "ling3": "glm45",
     "spark25": "glm45",
     "poolside_v1": "glm45",
-    "glm47": "glm45",
     "hy_v3": "hunyuan",
     "hy_v4": "hunyuan",
     "minimax_m2": "minimax-m2",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolparse._literals import Bad, Cut
-from toolparse._run import NEED_MORE, Fault, Grammar, Run, Span, skip_space
+from toolparse._run import NEED_MORE, Fault, Grammar, Run, Span, Written, skip_space
 
 MAX_DEPTH = 128
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -25,6 +26,29 @@ class Gemma(Grammar):
         self.quote = quote
         self.openers = (open_tag,)
         super().__init__()
+
+    def write(self, calls: Sequence[Written]) -> str:
+        return "".join(
+            f"{self.open.decode()}call:{name}{self.spell(arguments)}{self.close.decode()}"
+            for name, arguments in calls
+        )
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        return self.literal(dict(arguments))
+
+    def literal(self, value: Any) -> str:
+        if isinstance(value, str):
+            return f"{self.quote.decode()}{value}{self.quote.decode()}"
+        if isinstance(value, list):
+            return "[" + ",".join(map(self.literal, value)) + "]"
+        if isinstance(value, dict):
+            return (
+                "{" + ",".join(self.key(k) + ":" + self.literal(v) for k, v in value.items()) + "}"
+            )
+        return json.dumps(value)
+
+    def key(self, key: str) -> str:
+        return key if _KEY.fullmatch(key.encode()) else self.literal(key)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data

@@ -8,11 +8,11 @@ a tag or at the start of the text, `;` between them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from toolparse import _repair
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, skip_space
+from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, Written, skip_space
 from toolparse._scan import find_any, json_value
 from toolparse._tagged_json import TaggedJson, json_fault
 
@@ -100,6 +100,18 @@ class Keys:
         )
 
 
+def objects(keys: Keys, calls: Sequence[Written], ids: bool = False) -> list[Any]:
+    """The calls as JSON values."""
+    if keys.keyed:
+        return [{name: arguments} for name, arguments in calls]
+    key, value = keys.name[0].decode()[1:-1], keys.arguments[0].decode()[1:-1]
+    native = keys.id.decode()[1:-1]
+    return [
+        ({native: str(i)} if ids else {}) | {key: name, value: arguments}
+        for i, (name, arguments) in enumerate(calls)
+    ]
+
+
 class TaggedArray(Grammar):
     """close: empty where the array ends the block; `alone`: one object may stand for the list."""
 
@@ -110,8 +122,14 @@ class TaggedArray(Grammar):
         self.close = close_tag
         self.keys = keys or Keys()
         self.alone = alone
+        self.pad = ""
+        self.ids = bool(keys) and self.keys.id == b'"tool_call_id"'
         self.openers = (open_tag,)
         super().__init__()
+
+    def write(self, calls: Sequence[Written]) -> str:
+        body = json.dumps(objects(self.keys, calls, self.ids), ensure_ascii=False)
+        return f"{self.open.decode()}{self.pad}{body}{self.close.decode()}"
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         return self.array(run, at, at + len(self.open), n, final)
@@ -222,6 +240,7 @@ class Mistral(TaggedArray):
 
     def __init__(self) -> None:
         super().__init__(b"[TOOL_CALLS]")
+        self.pad = " "
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
@@ -262,20 +281,20 @@ class Mistral(TaggedArray):
             return NEED_MORE
         if code:
             return self.broken(run, at, args, offset, n, final, json_fault(code, offset))
-        fault = None
+        wrong: Fault | None = None
         if not name:
-            fault = Fault("missing_name", pos)
+            wrong = Fault("missing_name", pos)
         elif duplicate >= 0:
-            fault = Fault("duplicate_key", duplicate)
+            wrong = Fault("duplicate_key", duplicate)
         elif data[args] != 0x7B:
-            fault = Fault("args_not_object", args)
+            wrong = Fault("args_not_object", args)
         run.add(
             (at, offset),
             name=name or None,
             name_span=(pos, name_end),
             id=native,
             args_span=(args, offset),
-            fault=fault,
+            fault=wrong,
         )
         return offset
 
@@ -289,6 +308,9 @@ class BareArray(TaggedArray):
         super().__init__(openers[0] if openers else b"[TOOL_CALLS]", b"", keys)
         self.openers = openers
         Grammar.__init__(self)
+
+    def write(self, calls: Sequence[Written]) -> str:
+        return json.dumps(objects(self.keys, calls), ensure_ascii=False)
 
     def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
         if not run.attempts:
@@ -332,6 +354,11 @@ class BareObjects(TaggedJson):
         super().__init__(tag, b"\x00", (b"name",), (b"parameters", b"arguments"))
         self.separator = separator
         self.keys = Keys(("name",), ("parameters", "arguments"))
+
+    def write(self, calls: Sequence[Written]) -> str:
+        written = [json.dumps(item, ensure_ascii=False) for item in objects(self.keys, calls)]
+        tag = self.open.decode() if len(written) > 1 else ""
+        return tag + self.separator.decode().join(written)
 
     def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
         at = skip_space(run.data, pos, n)

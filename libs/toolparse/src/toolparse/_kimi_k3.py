@@ -5,13 +5,16 @@ think is reasoning, response is content, tools holds the calls; values carry the
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolparse._channels import unquoted
+from toolparse._channels import quoted, unquoted
 from toolparse._repair_pairs import loads
-from toolparse._run import NEED_MORE, Fault, Grammar, Run, Span, skip_space
+from toolparse._run import NEED_MORE, Fault, Grammar, Run, Span, Written, skip_space
 from toolparse._scan import json_value
+from toolparse._tools import type_of
 
 OPEN, CLOSE, SEP = b"<|open|>", b"<|close|>", b"<|sep|>"
 _ATTRIBUTE = re.compile(r'([A-Za-z_]+)="([^"]*)"')
@@ -24,9 +27,36 @@ def header(data: bytes | bytearray, at: int, n: int) -> tuple[int, str]:
     return end, data[at:end].decode("utf-8", "replace") if end >= 0 else ""
 
 
+def tag(text: str, kind: bytes = OPEN) -> str:
+    return f"{kind.decode()}{text}{SEP.decode()}"
+
+
+def json_type(value: Any) -> str:
+    """The type word that the wire carries."""
+    kind = type_of(value)
+    return "number" if kind == "integer" else kind
+
+
 class KimiK3(Grammar):
     think = None
     openers = (OPEN, CLOSE)
+
+    def write(self, calls: Sequence[Written]) -> str:
+        body = "".join(
+            tag(f'call tool="{quoted(name)}" index="{i}"')
+            + self.spell(arguments)
+            + tag("call", CLOSE)
+            for i, (name, arguments) in enumerate(calls, 1)
+        )
+        return tag("tools") + body + tag("tools", CLOSE)
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        return "".join(
+            tag(f'argument key="{quoted(key)}" type="{json_type(value)}"')
+            + (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            + tag("argument", CLOSE)
+            for key, value in arguments.items()
+        )
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
@@ -66,11 +96,14 @@ class KimiK3(Grammar):
         close = CLOSE + b"tools" + SEP
         if rest.startswith(close):
             run.inside = False
-            run.markup.append((at, at + len(close)))
+            run.markup.append((pos, at + len(close)))
             return at + len(close)
         start = OPEN + b"call"
         if rest.startswith(start):
-            return self.call(run, at, n, final)
+            after = self.call(run, at, n, final)
+            if after >= 0:
+                run.markup.append((pos, at))
+            return after
         if not final and (close.startswith(rest) or start.startswith(rest)):
             return NEED_MORE
         run.inside = False

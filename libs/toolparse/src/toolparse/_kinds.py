@@ -32,6 +32,7 @@ NON_CANONICAL: Final = (
     "noncanonical_key",
     "args_missing",
     "markers_missing",
+    "looks_like",
     "stop_token",
 )
 

@@ -30,6 +30,7 @@ _SENTENCES: Final = {
     "bad_param_type": "An argument does not have the type that the tool wants",
     "unknown_param": "The tool has no argument with this name",
     "missing_param": "A required argument is missing",
+    "too_many_calls": "There are more calls than one turn may make; this one was not executed.",
     "in_reasoning": "The tool call is inside the reasoning and was not executed.",
 }
 

@@ -6,10 +6,12 @@ with P = `]<]minimax[>[`.
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolparse._run import NEED_MORE, Fault, Grammar, Run, Span, skip_space
+from toolparse._run import NEED_MORE, Fault, Grammar, Run, Span, Written, skip_space
 from toolparse._tools import Misfit, resolved, typed, types_of
 
 P = b"]<]minimax[>["
@@ -26,8 +28,31 @@ class _Wrong(Exception):
         self.kind = kind
 
 
+def element(key: str, value: Any) -> str:
+    """A value as an element; lists and objects nest."""
+    p = P.decode()
+    if isinstance(value, dict) and value:
+        body = "".join(element(k, v) for k, v in value.items())
+    elif isinstance(value, list) and value:
+        body = "".join(element("item", item) for item in value)
+    else:
+        body = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"{p}<{key}>{body}{p}</{key}>"
+
+
 class MinimaxM3(Grammar):
     openers = (SECTION_OPEN,)
+
+    def write(self, calls: Sequence[Written]) -> str:
+        p = P.decode()
+        body = "".join(
+            f'{p}<invoke name="{name}">{self.spell(arguments)}{p}</invoke>\n'
+            for name, arguments in calls
+        )
+        return f"{p}<tool_call>\n{body}{p}</tool_call>"
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        return "".join(element(key, value) for key, value in arguments.items())
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         run.inside, run.section, run.section_calls = True, at, 0
@@ -46,13 +71,13 @@ class MinimaxM3(Grammar):
             if first:
                 run.add((run.section, end), fault=Fault("empty_body", at), arguments=None)
             else:
-                run.markup.append((at, end))
+                run.markup.append((pos, end))
             return end
         if data.startswith(INVOKE, at, n):
             after = self.invoke(run, at, n, final)
-            if after >= 0 and first:
+            if after >= 0:
+                run.markup.append((run.section if first else pos, at))
                 run.section_calls = 1
-                run.markup.append((run.section, at))
             return after
         rest = bytes(data[at:n][:64])
         if SECTION_CLOSE.startswith(rest) or INVOKE.startswith(rest):

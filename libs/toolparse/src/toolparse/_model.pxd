@@ -31,5 +31,5 @@ cdef class Call:
     cdef object _values
     cdef object _converted
     cdef dict _from_values(self)
-    cdef readonly object syntax
+    cdef readonly Py_ssize_t tool_index
     cdef object _flags

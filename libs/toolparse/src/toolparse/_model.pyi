@@ -19,6 +19,7 @@ class Error:
     span: tuple[int, int]
     byte_span: tuple[int, int]
     call: int | None
+    def to_dict(self) -> dict[str, Any]: ...
     def __init__(
         self,
         source: Source,
@@ -32,10 +33,13 @@ class Error:
 
 class Call:
     index: int
+    tool_index: int
     name: str | None
     id: str | None
     arguments: dict[str, Any] | None
     raw_arguments: str | None
+    arguments_json: str
+    source: Source
     error: Error | None
     repairs: tuple[str, ...]
     ok: bool
@@ -64,5 +68,6 @@ class Call:
         converted: Mapping[str, Any] | None = None,
         error: Error | None = None,
         repairs: tuple[str, ...] = (),
-        syntax: str | None = None,
+        raw_arguments: str | None = None,
+        tool_index: int = -1,
     ) -> None: ...

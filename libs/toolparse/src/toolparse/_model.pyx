@@ -96,6 +96,13 @@ cdef class Error:
     def span(self):
         return self._source.span(self.byte_span)
 
+    def to_dict(self):
+        """Plain data for a trace."""
+        return {
+            "kind": self.kind, "group": self.group, "message": self.message,
+            "span": list(self.span), "param": self.param, "call": self.call,
+        }
+
     def __repr__(self):
         return f"Error({self.kind!r}, {self.message!r}, span={self.span})"
 
@@ -112,7 +119,8 @@ cdef class Call:
 
     def __init__(
         self, source, index, block, *, name=None, name_span=None, args_span=None, id=None,
-        arguments=UNSET, values=None, converted=None, error=None, repairs=(), syntax=None,
+        arguments=UNSET, values=None, converted=None, error=None, repairs=(),
+        raw_arguments=None, tool_index=-1,
     ):
         self._source = source
         self.index = index
@@ -122,12 +130,12 @@ cdef class Call:
         self.name = name
         self.id = id
         self._arguments = arguments
-        self._raw = None
+        self._raw = raw_arguments
+        self.tool_index = tool_index
         self._values = values
         self._converted = converted
         self.error = error
         self.repairs = repairs
-        self.syntax = syntax
         self._flags = None
 
     @property
@@ -177,6 +185,18 @@ cdef class Call:
         return self._raw
 
     @property
+    def source(self):
+        return self._source
+
+    @property
+    def arguments_json(self):
+        """The arguments as JSON text: as written where that is JSON, else spelled anew."""
+        raw = self.raw_arguments
+        if raw is not None and self._values is None and raw[:1] == "{" and not self.repairs:
+            return raw
+        return json.dumps(self.arguments, ensure_ascii=False)
+
+    @property
     def arguments(self):
         if self._arguments is UNSET:
             if self._values is not None:
@@ -198,10 +218,11 @@ cdef class Call:
     @property
     def value_byte_spans(self):
         """The spans of the values of the arguments by name, or None where they are unknown."""
-        if self._values is None and self.args_start >= 0 and self.error is None:
-            self.arguments
-            self._values = json_values(self._source.data, self.args_start, self.args_end)
-        return None if self._values is None else dict(self._values)
+        if self._values is not None:
+            return dict(self._values)
+        if self.args_start < 0 or self.error is not None or self.raw_arguments[:1] != "{":
+            return None
+        return json_values(self._source.data, self.args_start, self.args_end)
 
     @property
     def value_spans(self):

@@ -8,12 +8,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from toolparse._literals import Bad, CallText, Cut, Reader, read_call
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, skip_space
+from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Written, skip_space
 
 _LIST = re.compile(rb"\[\s{0,64}[A-Za-z_][A-Za-z0-9_.-]{0,255}\s{0,64}\(")
+
+
+def literal(value: Any) -> str:
+    """A value as a Python literal, strings in double quotes."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 class Pythonic(Grammar):
@@ -34,6 +46,14 @@ class Pythonic(Grammar):
         self.lines = lines
         self.openers = ((open_tag,) if open_tag else (b"[",)) + markup
         super().__init__()
+
+    def write(self, calls: Sequence[Written]) -> str:
+        written = [f"{name}({self.spell(arguments)})" for name, arguments in calls]
+        body = "\n".join(written) if self.lines else f"[{', '.join(written)}]"
+        return f"{self.open.decode()}{body}{self.close.decode()}"
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        return ", ".join(f"{key}={literal(value)}" for key, value in arguments.items())
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data

@@ -10,7 +10,7 @@ from toolparse import _repair
 from toolparse._pairs_py import NAME_LIMIT, skip_space, unframed
 from toolparse._run import Repaired, Run, Span
 from toolparse._scan import find_any
-from toolparse._tools import Misfit
+from toolparse._tools import Misfit, type_of
 
 if TYPE_CHECKING:
     from toolparse._tagged_pairs import TaggedPairs
@@ -125,8 +125,8 @@ def _typed(
         except Misfit:
             types = tool.types.get(key, frozenset()) if tool is not None else frozenset()
             found = _repair.tolerant(text.strip())
-            kind = {list: "array", dict: "object"}.get(type(found[0]) if found else int)
-            if found is None or kind is None or (types and kind not in types):
+            kind = type_of(found[0]) if found else ""
+            if found is None or kind not in ("array", "object") or (types and kind not in types):
                 return None
             arguments[key] = found[0]
             repairs.extend(found[1])

@@ -14,12 +14,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from toolparse._messages import message
 from toolparse._model import Call, Error, Source
 from toolparse._scan import find_any
+from toolparse._tools import misfit
 
 if TYPE_CHECKING:
     from toolparse._tools import ToolSet
@@ -49,6 +51,8 @@ _LAST_BYTES: Final = frozenset(token[-1] for token in STOP_TOKENS)
 _SPACE: Final = b" \t\r\n"
 
 Span = tuple[int, int]
+# A call to be written: name and arguments.
+Written = tuple[str, Mapping[str, Any]]
 
 
 def skip_space(data: bytes | bytearray, pos: int, n: int) -> int:
@@ -83,6 +87,14 @@ class Grammar:
     def within(self, run: Run, pos: int, n: int, final: bool) -> int:
         """Goes on inside a section that `block` has opened (`run.inside`)."""
         raise NotImplementedError
+
+    def write(self, calls: Sequence[Written]) -> str:
+        """The text that the chat template writes for these calls."""
+        raise NotImplementedError
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        """The arguments as they stand inside the text of `write`."""
+        return json.dumps(arguments, ensure_ascii=False)
 
 
 class Fault:
@@ -123,6 +135,9 @@ class Run:
         "grammar",
         "implicit",
         "in_think",
+        "max_calls",
+        "special",
+        "validate",
         "inside",
         "lenient",
         "markup",
@@ -133,6 +148,7 @@ class Run:
         "section_calls",
         "source",
         "think_from",
+        "thinks",
         "tools",
         "unclosed_think",
         "wait",
@@ -144,13 +160,20 @@ class Run:
         source: Source,
         tools: ToolSet | None,
         lenient: bool,
-        thinking: bool,
+        thinking: bool | None,
+        *,
+        special: Collection[int] | None = None,
+        max_calls: int | None = None,
+        validate: bool = False,
     ) -> None:
         self.grammar = grammar
         self.source = source
         self.data = source.data
         self.tools = tools
         self.lenient = lenient
+        self.special = special
+        self.max_calls = max_calls
+        self.validate = validate
         self.pos = 0
         self.attempts: list[Call] = []
         self.errors: list[Error] = []
@@ -159,7 +182,9 @@ class Run:
         self.markup: list[Span] = []
         self.cut = -1
         self.wait: bytes | None = None
-        self.in_think = thinking and grammar.think is not None
+        # Without reasoning rules the think tags are plain text.
+        self.thinks = thinking is not None and grammar.think is not None
+        self.in_think = bool(thinking) and self.thinks
         self.think_from = 0
         self.unclosed_think = -1
         self.implicit = False
@@ -191,6 +216,10 @@ class Run:
             if at < 0:
                 self.pos = n if final else max(self.pos, n - grammar.longest + 1)
                 return
+            if self.special is not None and at not in self.special:
+                # Typed as ordinary tokens: it looks like a marker and is content.
+                self.pos = at + 1
+                continue
             if which >= len(grammar.openers):
                 if not self.think_tag(at, which - len(grammar.openers), n, final):
                     return
@@ -229,7 +258,7 @@ class Run:
     def open_at_start(self, n: int, final: bool) -> bool:
         """Looks for a think tag before anything else; False where more text is needed."""
         think = self.grammar.think
-        if think is None:
+        if think is None or not self.thinks:
             return True
         data = self.data
         start = 0
@@ -294,6 +323,9 @@ class Run:
         """A think tag in content; False where more text is needed."""
         assert self.grammar.think
         open_tag, close_tag = self.grammar.think
+        if not self.thinks:
+            self.pos = at + 1
+            return True
         if close:
             self.pos = at + len(close_tag)
             if not self.attempts and not self.reasoning:
@@ -339,10 +371,15 @@ class Run:
                     repairs, fault = repaired.names, None
             if fault is None and self.tools is not None and name not in self.tools.names:
                 fault = Fault("unknown_tool", name_span[0] if name_span else block[0], name)
+            if fault is None and self.max_calls is not None:
+                if self.executable >= self.max_calls:
+                    fault = Fault("too_many_calls", block[0])
             if self.implicit and fault is None:
                 repairs = ("implicit_think_close", *repairs)
         error = None
         index = len(self.attempts)
+        if fault is None and self.validate and self.tools is not None:
+            fault = self.checked(name, block, args_span, id, more)
         if fault is not None:
             error = Error(
                 self.source,
@@ -370,3 +407,16 @@ class Run:
                 **more,
             )
         )
+
+    def checked(
+        self, name: str | None, block: Span, args_span: Span | None, id: str | None, more: Any
+    ) -> Fault | None:
+        """Whether the decoded arguments fit the declaration."""
+        assert self.tools is not None
+        tool = self.tools.tool(name)
+        arguments = Call(self.source, 0, block, args_span=args_span, **more).arguments
+        found = misfit(tool, arguments) if tool is not None and arguments is not None else None
+        if found is None:
+            return None
+        kind, param, detail = found
+        return Fault(kind, args_span[0] if args_span else block[0], detail, param)

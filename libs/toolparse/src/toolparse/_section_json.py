@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from toolparse import _repair
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, skip_space
+from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, Written, skip_space
 from toolparse._scan import find_any, json_value
 from toolparse._tagged_json import json_fault
 
@@ -54,8 +54,24 @@ class SectionJson(Grammar):
         self.name_end = name_end
         self.call_close = call_close
         self.header = header
+        # A fenced block has its close tags on lines of their own.
+        self.fenced = len(call_close) > 1 and call_close[0] == b"```"
         self.openers = (*section_open, call_open)
         super().__init__()
+
+    def write(self, calls: Sequence[Written]) -> str:
+        tail = (b"\n" if self.fenced else b"") + b"".join(self.call_close)
+        written = [
+            f"{self.call_open.decode()}{self.head(name, i)}{self.name_end.decode()}"
+            f"{self.spell(arguments)}{tail.decode()}"
+            for i, (name, arguments) in enumerate(calls)
+        ]
+        first = self.section_open[0].decode() if self.section_open else ""
+        return first + ("\n" if self.fenced else "").join(written) + self.section_close.decode()
+
+    def head(self, name: str, index: int) -> str:
+        """The header of the call with this name and position."""
+        return f"functions.{name}:{index}" if self.header is kimi_name else name
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
@@ -84,13 +100,13 @@ class SectionJson(Grammar):
             if first:
                 run.add((run.section, end), fault=Fault("empty_body", at), arguments=None)
             else:
-                run.markup.append((at, end))
+                run.markup.append((pos, end))
             return end
         if data.startswith(self.call_open, at, n):
             after = self.call(run, at, at, n, final)
-            if after >= 0 and first:
+            if after >= 0:
+                run.markup.append((run.section if first else pos, at))
                 run.section_calls = 1
-                run.markup.append((run.section, at))
             return after
         rest = bytes(data[at : at + 64][: n - at])
         tags = (self.section_close, self.call_open, *self.section_open)
@@ -210,14 +226,14 @@ class SectionJson(Grammar):
             detail = "a closing bracket too many" if kind == "bad_json" else None
             fault = Fault(kind, after, detail)
             return self.broken(run, start, after, n, final, fault, name, name_span, native, pos)
-        fault = self.judge(data, name, pos, duplicate, outer, head)
+        judged = self.judge(data, name, pos, duplicate, outer, head)
         run.add(
             (start, end),
             name=name,
             name_span=name_span,
             args_span=(pos, offset),
             id=native,
-            fault=fault,
+            fault=judged,
             repair=self.repairer(run, name, pos, offset, ("open_tag",) if outer else ()),
         )
         return end

@@ -12,10 +12,10 @@ Where a block ends:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from toolparse import _repair
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run
+from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Written
 from toolparse._scan import find_any, json_value
 
 OK, TRUNCATED, SYNTAX, CONTROL, SURROGATE, DEPTH, NUMBER = range(7)
@@ -46,7 +46,9 @@ class TaggedJson(Grammar):
         close_tag: bytes,
         names: tuple[bytes, ...] = (b"name",),
         arguments: tuple[bytes, ...] = (b"arguments", b"parameters"),
+        around: tuple[str, str] = ("\n", "\n"),
     ) -> None:
+        self.around = around
         self.open = open_tag
         self.close = close_tag
         self.openers = (open_tag,)
@@ -94,6 +96,14 @@ class TaggedJson(Grammar):
             self.whole(run, (at, end), pos, offset, duplicate, members)
             return end
         return self.not_closed(run, at, pos, offset, after, n, final, members)
+
+    def write(self, calls: Sequence[Written]) -> str:
+        key, value = self.names[0].decode(), self.arguments[0].decode()
+        return ("\n" if self.around[1] else "").join(
+            f"{self.open.decode()}{self.around[0]}{{{key}: {json.dumps(name, ensure_ascii=False)}, "
+            f"{value}: {self.spell(arguments)}}}{self.around[1]}{self.close.decode()}"
+            for name, arguments in calls
+        )
 
     def truncated(
         self, run: Run, at: int, pos: int, n: int, members: list[tuple[int, int, int, int]]

@@ -13,12 +13,14 @@ Where things end:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import html
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolparse import _repair_pairs
 from toolparse._pairs import MORE, NAME, OK, REPEATED, TAG, Scanned, Shape, scan_call
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, skip_space
+from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, Written, skip_space
 from toolparse._scan import find_any, json_value
 from toolparse._tagged_json import json_fault
 from toolparse._tools import Misfit
@@ -47,7 +49,10 @@ class TaggedPairs(Grammar):
         fallback: str = "string",
         decode: Callable[[str], str] | None = None,
         wrapper_prefix: bytes = b"",
+        line: str = "\n",
     ) -> None:
+        self.line = line
+        self.python_words = shape.call_open == b"<function="
         self.shape = shape
         self.single = single
         self.alone = alone and bool(shape.section_open)
@@ -62,6 +67,50 @@ class TaggedPairs(Grammar):
         self.window = max(map(len, (shape.section_open, shape.section_close, shape.call_open)))
         self.outer_close = shape.section_close or shape.call_close
         super().__init__()
+
+    def write(self, calls: Sequence[Written]) -> str:
+        shape = self.shape
+        single = [self.written(name, arguments) for name, arguments in calls]
+        if not shape.section_open:
+            return self.line.join(single)
+        first, last = shape.section_open.decode(), shape.section_close.decode()
+        line = self.line
+        if self.single:
+            return line.join(f"{first}{line}{call}{line}{last}" for call in single)
+        return f"{first}{line}{line.join(single)}{line}{last}"
+
+    def written(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """One call."""
+        shape = self.shape
+        head = f"{shape.call_open.decode()}{name}{shape.name_end.decode()}"
+        return f"{head}{self.line}{self.spell(arguments)}{shape.call_close.decode()}"
+
+    def spell(self, arguments: Mapping[str, Any]) -> str:
+        return "".join(self.pair(key, value) + self.line for key, value in arguments.items())
+
+    def pair(self, key: str, value: Any) -> str:
+        """One argument."""
+        shape = self.shape
+        text = self.text(value)
+        if self.decode is not None:
+            text = html.escape(text, quote=False)
+        kind = ""
+        if shape.attributes:
+            kind = f' string="{"true" if isinstance(value, str) else "false"}">'
+        gap = self.line if shape.value_open else ""
+        frame = "\n" if shape.framed else ""
+        return (
+            f"{shape.key_open.decode()}{key}{shape.key_end.decode()}{kind}{gap}"
+            f"{shape.value_open.decode()}{frame}{text}{frame}{shape.value_close.decode()}"
+        )
+
+    def text(self, value: Any) -> str:
+        """A value as its text; Qwen's templates print scalars as Python does."""
+        if isinstance(value, str):
+            return value
+        if self.python_words and not isinstance(value, list | dict):
+            return str(value)
+        return json.dumps(value, ensure_ascii=False)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         shape = self.shape
@@ -91,10 +140,13 @@ class TaggedPairs(Grammar):
             if first:
                 run.add((start, end), fault=Fault("empty_body", at), arguments=None)
             else:
-                run.markup.append((at, end))
+                run.markup.append((pos, end))
             return end
         if data.startswith(shape.call_open, at, n):
-            return self.call(run, start, at, n, final)
+            after = self.call(run, start, at, n, final)
+            if after >= 0 and not first:
+                run.markup.append((pos, at))
+            return after
         rest = bytes(data[at : at + self.window][: n - at])
         partial = shape.section_close.startswith(rest) or shape.call_open.startswith(rest)
         if partial and not final:

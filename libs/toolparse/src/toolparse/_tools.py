@@ -5,8 +5,9 @@ schema of the parameter:
 1. string: the text, verbatim; no schema: likewise.
 2. integer: an exact JSON integer; `5.0` is refused.
 3. number: an int where there is neither point nor exponent, else a float.
-4. boolean: true or false; True and False are taken and flagged.
-5. null: only where the schema allows it. array, object: JSON only.
+4. boolean: true or false; 5. null: only where the schema allows it. Qwen's templates print
+   Python's True, False and None, so those words are taken too (and flagged elsewhere).
+    array, object: JSON only.
 6. union: the JSON value where its type is a member, else the text where string is one.
 What does not fit is refused with its text; nothing is guessed.
 """
@@ -42,7 +43,7 @@ class Misfit(ValueError):
     """A value that its schema does not allow."""
 
 
-def _type_of(value: Any) -> str:
+def type_of(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -51,7 +52,11 @@ def _type_of(value: Any) -> str:
         return "integer"
     if isinstance(value, float):
         return "number"
-    return {str: "string", list: "array", dict: "object"}.get(type(value), "")
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, list):
+        return "array"
+    return "object" if isinstance(value, dict) else ""
 
 
 def _resolve(node: Any, root: Any, depth: int) -> Any:
@@ -96,9 +101,9 @@ def types_of(node: Any, root: Any, depth: int = 0) -> frozenset[str]:
         named = [t for part in node["allOf"] if (t := types_of(part, root, depth + 1))]
         return frozenset.intersection(*named) | extra if named else _ANY
     if isinstance(node.get("enum"), list):
-        return frozenset({_type_of(value) for value in node["enum"]} | extra)
+        return frozenset({type_of(value) for value in node["enum"]} | extra)
     if "const" in node:
-        return frozenset((_type_of(node["const"]),))
+        return frozenset((type_of(node["const"]),))
     if "properties" in node:
         return frozenset({"object"} | extra)
     return frozenset({"array"} | extra) if "items" in node else _ANY
@@ -151,7 +156,7 @@ class ToolSet:
         self._compiled: dict[str, Tool] = {}
         self.positions: dict[str, int] = {}
         for position, tool in enumerate(tools):
-            function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+            function: Any = tool.get("function", tool) if isinstance(tool, Mapping) else None
             name = function.get("name") if isinstance(function, Mapping) else None
             if not isinstance(name, str):
                 raise ValueError(
@@ -160,7 +165,7 @@ class ToolSet:
                 )
             if name not in self.positions:
                 self.positions[name] = position
-                self._parameters[name] = function.get("parameters")  # type: ignore[union-attr]
+                self._parameters[name] = function.get("parameters")
         self.names = tuple(self.positions)
 
     def __contains__(self, name: object) -> bool:
@@ -185,12 +190,14 @@ def typed(text: str, types: frozenset[str]) -> tuple[Any, bool]:
     code, end, duplicate, _ = json_value(data, 0, len(data))
     if code == 0 and end == len(data) and duplicate < 0:
         value = json.loads(stripped)
-        kind = _type_of(value)
+        kind = type_of(value)
         if kind in types or (kind == "integer" and "number" in types):
             if kind != "string" or types == _STRING:
                 return value, True
     if "boolean" in types and stripped in ("True", "False"):
         return stripped == "True", False
+    if "null" in types and stripped == "None":
+        return None, False
     if "string" in types:
         return text, True
     raise Misfit(f"want {' or '.join(sorted(types))}, found {stripped[:60]!r}")
@@ -204,7 +211,7 @@ def misfit(tool: Tool, arguments: Mapping[str, Any]) -> tuple[str, str, str] | N
             if tool.closed:
                 return "unknown_param", param, ""
             continue
-        kind = _type_of(value)
+        kind = type_of(value)
         whole = kind == "integer" and "number" in types
         if types and kind not in types and not whole:
             return "bad_param_type", param, f"want {' or '.join(sorted(types))}, found {kind}"

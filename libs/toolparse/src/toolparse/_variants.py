@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 
-from toolparse._json_list import Keys
+from toolparse._json_list import Keys, TaggedArray
 from toolparse._pairs import Scanned
-from toolparse._run import NEED_MORE, Fault, Grammar, Run, skip_space
+from toolparse._pythonic import Pythonic
+from toolparse._run import NEED_MORE, Fault, Grammar, Run, Written, skip_space
 from toolparse._scan import json_value
 from toolparse._tagged_json import json_fault
 from toolparse._tagged_pairs import TaggedPairs
@@ -66,6 +68,24 @@ class ObjectOrPairs(TaggedPairs):
         )  # fmt: skip
 
 
+class ListOrCalls(Pythonic):
+    """LFM2: Python calls, or JSON objects, between the same tags."""
+
+    def __init__(self, open_tag: bytes, close_tag: bytes) -> None:
+        super().__init__(open_tag, close_tag)
+        self.array = TaggedArray(open_tag, close_tag, alone=True)
+
+    def block(self, run: Run, at: int, n: int, final: bool) -> int:
+        data = run.data
+        pos = skip_space(data, at + len(self.open), n)
+        inner = skip_space(data, pos + 1, n)
+        if inner >= n and not final:
+            return NEED_MORE
+        if data[pos : pos + 1] == b"{" or data[inner : inner + 1] == b"{":
+            return self.array.block(run, at, n, final)
+        return super().block(run, at, n, final)
+
+
 class Forgetful(Grammar):
     """Trinity: think tags are no reasoning; they are taken out, so a thought call runs."""
 
@@ -76,6 +96,9 @@ class Forgetful(Grammar):
         self.think = None
         self.openers = (*inner.openers, *self.tags)
         super().__init__()
+
+    def write(self, calls: Sequence[Written]) -> str:
+        return self.inner.write(calls)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         for tag in self.tags:
