@@ -6,7 +6,6 @@ To renew one after a change that is meant: `python -m apps.trainers.tau.tests_la
 from pathlib import Path
 
 import pytest
-
 from turnwise.launch.flags import check_arguments
 from turnwise.launch.plan import Plan, make_plan
 from turnwise.launch.preset import read_run

@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from turnwise.config import ConfigError
 from turnwise.launch.flags import model_arguments
 from turnwise.launch.plan import Debug, Plan, custom_config_text, make_plan

@@ -81,7 +81,7 @@ class TauConfig(Config):
     """OpenAI-compatible endpoint of the user simulator."""
     user_key_env: str = "GEMINI_API_KEY"
     """Environment variable that holds the endpoint's key on the nodes; the key is kept nowhere."""
-    max_turns: int = Field(30, ge=1)
+    max_turns: int = Field(default=30, ge=1)
     """Turns of the agent after which an episode stops."""
 
     @model_validator(mode="after")
@@ -108,9 +108,9 @@ class RayConfig(Config):
     """Megatron-LM on the nodes."""
     node_ip: str = "127.0.0.1"
     """Address that an own head listens at; other nodes join only if they can reach it."""
-    port: int = Field(0, ge=0, le=65535)
+    port: int = Field(default=0, ge=0, le=65535)
     """Port of an own head for nodes that join; 0 takes a free one."""
-    dashboard_port: int = Field(0, ge=0, le=65535)
+    dashboard_port: int = Field(default=0, ge=0, le=65535)
     """Port of an own head's dashboard and Jobs API; 0 takes a free one."""
     temp_dir: Path | None = None
     """Folder of an own head's sessions, a short path: Unix sockets lie in it. Without it, a new

@@ -1,0 +1,101 @@
+"""Our code as one archive that Ray unpacks on every node.
+
+It holds the packages of this product with their compiled extensions (stable ABI, so one archive
+serves Python 3.11 and later), the pure dependencies that the node's image lacks, and the files of
+the run. Ray puts the unpacked folder first on the path of the job and of all its workers.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from turnwise.command import PreflightError
+
+PACKAGES = ("turnwise", "tokendelta", "toolparse", "apps")
+COMPILED = ("tokendelta", "toolparse")
+# Pure distributions that the image lacks; what the image has comes from the image.
+CARRIED = ("tau-trait", "tyro", "docstring-parser", "typeguard", "stamina", "tenacity", "structlog")
+_LEFT_OUT_FOLDERS = {"__pycache__", "tests", "tests_launch", "golden", "build"}
+_LEFT_OUT_SUFFIXES = {".pyc", ".pyx", ".pxd", ".c", ".cpp"}
+# The same code gives the same archive, which Ray then keeps by its hash.
+_DATE = (2020, 1, 1, 0, 0, 0)
+
+
+def write_bundle(path: Path, files: Mapping[str, str]) -> int:
+    """Writes the archive.
+
+    Args:
+        path: Where to; the name must end in .zip.
+        files: Content of further files by name.
+
+    Returns:
+        Its size in bytes.
+
+    Raises:
+        PreflightError: a package of ours is not installed or was not compiled.
+    """
+    members: dict[str, Path] = {}
+    for package in PACKAGES:
+        members.update(_package_files(package))
+    for package in COMPILED:
+        if not any(name.startswith(f"{package}/") and ".so" in name for name in members):
+            raise PreflightError(
+                f"{package} has no compiled extension, so no node could load it; run from a "
+                "build of this product (./pants run, or a packaged .pex)"
+            )
+    for distribution in CARRIED:
+        members.update(_distribution_files(distribution))
+    part = path.with_name(f"{path.name}.part")
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for name, source in sorted(members.items()):
+            _write(archive, name, source.read_bytes())
+        for name, text in sorted(files.items()):
+            _write(archive, name, text.encode())
+    part.replace(path)
+    return path.stat().st_size
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _DATE)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.external_attr = 0o644 << 16
+    archive.writestr(entry, content)
+
+
+def _package_files(package: str) -> Iterator[tuple[str, Path]]:
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        if package == "apps":
+            return
+        raise PreflightError(f"{package} is not installed, so it cannot be sent to the nodes")
+    for folder in map(Path, spec.submodule_search_locations):
+        for path in sorted(folder.rglob("*")):
+            relative = path.relative_to(folder)
+            if path.is_file() and _belongs(relative):
+                yield str(PurePosixPath(package, relative.as_posix())), path
+
+
+def _belongs(relative: Path) -> bool:
+    return (
+        not _LEFT_OUT_FOLDERS & set(relative.parts)
+        and relative.suffix not in _LEFT_OUT_SUFFIXES
+        and relative.name not in ("BUILD", "conftest.py")
+    )
+
+
+def _distribution_files(name: str) -> Iterator[tuple[str, Path]]:
+    """Files of an installed pure distribution; none if it is not installed or not pure."""
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return
+    if "Root-Is-Purelib: true" not in (distribution.read_text("WHEEL") or ""):
+        return
+    for entry in distribution.files or ():
+        path = Path(str(distribution.locate_file(entry)))
+        if ".." not in entry.parts and path.is_file() and _belongs(Path(entry)):
+            yield entry.as_posix(), path

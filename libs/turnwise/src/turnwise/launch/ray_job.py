@@ -1,0 +1,203 @@
+"""A job on a Ray cluster, through the Ray Jobs API. The only importer of ray."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TextIO
+
+from turnwise.command import PreflightError, RunError
+from turnwise.launch.follow import Follower
+
+OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+STOP_TIMEOUT_S = 60.0
+# A head that has just come up refuses jobs until its agent is there.
+SUBMIT_TIMEOUT_S = 60.0
+# How long a cluster may be out of reach before the run counts as lost to us.
+LOST_AFTER_S = 300.0
+METADATA = "turnwise_run"
+
+
+def connect(address: str) -> Any:
+    """A client of the Jobs API.
+
+    Raises:
+        PreflightError: ray is not installed here, or nobody answers.
+    """
+    try:
+        from ray.job_submission import JobSubmissionClient
+    except ImportError as error:
+        raise PreflightError(
+            f"ray is not importable ({error}); run this with the Python of a node, which has it"
+        ) from None
+    try:
+        return JobSubmissionClient(address)
+    except (ConnectionError, RuntimeError, OSError) as error:
+        raise PreflightError(f"no Ray cluster answers at {address}: {_one_line(error)}") from None
+
+
+def submit(
+    address: str, *, job: str, entrypoint: str, environment: dict[str, str], bundle: Path, run: str
+) -> None:
+    """Submits a job whose working folder is the unpacked bundle.
+
+    Args:
+        address: Of the Jobs API.
+        job: The job's id, new to the cluster.
+        entrypoint: Shell command.
+        environment: Environment variables of the job and its workers.
+        bundle: The archive with our code.
+        run: Name of the run, kept with the job.
+
+    Raises:
+        RunError: the cluster did not take it.
+    """
+    client = connect(address)
+    until = time.monotonic() + SUBMIT_TIMEOUT_S
+    while True:
+        try:
+            client.submit_job(
+                entrypoint=entrypoint,
+                submission_id=job,
+                runtime_env={"working_dir": str(bundle), "env_vars": environment},
+                metadata={METADATA: run},
+            )
+            return
+        except (RuntimeError, ConnectionError, OSError) as error:
+            if status(address, job) is not None:
+                return
+            if time.monotonic() > until:
+                raise RunError(f"{address} did not take the job: {_one_line(error)}") from None
+        time.sleep(1.0)
+
+
+def status(address: str, job: str) -> str | None:
+    """PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; None if the cluster does not know the job.
+
+    Raises:
+        PreflightError: nobody answers.
+    """
+    client = connect(address)
+    try:
+        return str(client.get_job_status(job).value)
+    except RuntimeError:
+        return None
+
+
+def message(address: str, job: str) -> str:
+    """What Ray says about the job's state, or ""; the log that it adds is in the run folder."""
+    try:
+        said = connect(address).get_job_info(job).message or ""
+        return _one_line(said.partition(", last available logs")[0])
+    except (RuntimeError, PreflightError):
+        return ""
+
+
+def stop(address: str, job: str, timeout_s: float = STOP_TIMEOUT_S) -> str | None:
+    """Stops a job and waits until it is over; its last state.
+
+    Raises:
+        RunError: it is not over after `timeout_s`.
+    """
+    client = connect(address)
+    with contextlib.suppress(RuntimeError):
+        client.stop_job(job)
+    until = time.monotonic() + timeout_s
+    while (state := status(address, job)) not in (*OVER, None):
+        if time.monotonic() > until:
+            raise RunError(f"job {job} is still {state} {timeout_s:.0f} s after it was told to end")
+        time.sleep(0.2)
+    return state
+
+
+def follow(
+    address: str, job: str, run_dir: Path, head_lives: Callable[[], bool], out: TextIO
+) -> str:
+    """Shows and keeps the job's log until it is over; its last state.
+
+    Ctrl-C (or SIGTERM) stops the job, waits until it is over and raises KeyboardInterrupt.
+
+    Args:
+        address: Of the Jobs API.
+        job: The job's id.
+        run_dir: The run folder.
+        head_lives: False once a head of our own is gone, so that nobody waits for it.
+        out: Where the log is shown.
+
+    Raises:
+        KeyboardInterrupt: the job was stopped because a person asked.
+        RunError: the head is gone, or the cluster was out of reach for `LOST_AFTER_S`.
+    """
+    follower = Follower(run_dir, out)
+    try:
+        return _interruptible(
+            lambda: _follow(address, job, follower, head_lives), lambda: stop(address, job), out
+        )
+    finally:
+        follower.close()
+
+
+async def _follow(
+    address: str, job: str, follower: Follower, head_lives: Callable[[], bool]
+) -> str:
+    reached = time.monotonic()
+    while True:
+        broken = "no answer"
+        try:
+            client = await asyncio.to_thread(connect, address)
+            reached = time.monotonic()
+            async for piece in client.tail_job_logs(job):
+                follower.feed(piece)
+                reached = time.monotonic()
+        except Exception as error:
+            # Whatever breaks the stream, the job goes on: ask for its state, then follow again.
+            broken = _one_line(error)
+        with contextlib.suppress(PreflightError):
+            state = await asyncio.to_thread(status, address, job)
+            reached = time.monotonic()
+            if state in OVER:
+                return str(state)
+            if state is None:
+                raise RunError(f"the cluster at {address} does not know job {job}")
+        if not head_lives():
+            raise RunError("the run's Ray head is gone; see logs/ray_head.log and logs/ray")
+        if time.monotonic() - reached > LOST_AFTER_S:
+            raise RunError(
+                f"the cluster at {address} was out of reach for {LOST_AFTER_S:.0f} s: {broken}"
+            )
+        follower.restart()
+        await asyncio.sleep(1.0)
+
+
+def _interruptible(
+    work: Callable[[], Coroutine[Any, Any, str]], end: Callable[[], object], out: TextIO
+) -> str:
+    """Runs `work`; the first SIGINT or SIGTERM cancels it and runs `end`."""
+
+    async def main() -> str | None:
+        task = asyncio.ensure_future(work())
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, task.cancel)
+        try:
+            return await task
+        except asyncio.CancelledError:
+            return None
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+    state = asyncio.run(main())
+    if state is None:
+        print("\nstopping the job ...", file=out, flush=True)
+        end()
+        raise KeyboardInterrupt
+    return state
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+from turnwise.command import PreflightError
+from turnwise.launch.resume import starting_point
+
+
+def test_a_first_run_says_why_it_is_one_and_where_it_starts(tmp_path: Path) -> None:
+    absent = tmp_path / "absent"
+    assert starting_point(str(absent), "/ref") == (
+        f"first run: --load {absent} does not exist yet, so training starts from the reference "
+        "model /ref"
+    )
+    assert "is empty, so training starts" in starting_point(str(tmp_path), "/ref")
+    assert starting_point(None, None).endswith("so training starts from --hf-checkpoint")
+
+
+def test_a_folder_with_a_checkpoint_is_resumed_at_its_iteration(tmp_path: Path) -> None:
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("19\n")
+    (tmp_path / "iter_0000019").mkdir()
+    assert starting_point(str(tmp_path), "/ref") == f"resumes from --load {tmp_path}, iteration 19"
+
+
+def test_a_tracker_that_names_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("19")
+    with pytest.raises(PreflightError, match="names iteration 19, but iter_0000019 is not there"):
+        starting_point(str(tmp_path), "/ref")
+
+
+def test_a_tracker_with_rubbish_is_refused_with_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("soon")
+    with pytest.raises(PreflightError, match="names 'soon', which is no iteration"):
+        starting_point(str(tmp_path), "/ref")
+
+
+def test_a_folder_with_other_files_is_refused_with_both_ways_out(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(PreflightError) as error:
+        starting_point(str(tmp_path), "/ref")
+    assert "is not empty, but has no latest_checkpointed_iteration.txt" in str(error.value)
+    assert "For a first run name an empty or absent folder; to resume, name" in str(error.value)
+
+
+def test_a_converted_release_and_hugging_face_weights_are_starts_too(tmp_path: Path) -> None:
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("release")
+    assert "iteration release" in starting_point(str(tmp_path), None)
+    weights = tmp_path / "hf"
+    weights.mkdir()
+    (weights / "config.json").write_text("{}")
+    assert "Hugging Face weights" in starting_point(str(weights), "/ref")
+
+
+def test_a_file_in_the_folders_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PreflightError, match="is a file"):
+        starting_point(str(tmp_path / "file"), None)

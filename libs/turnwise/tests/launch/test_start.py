@@ -1,0 +1,204 @@
+"""What happens around the job, without a cluster."""
+
+import io
+import json
+import os
+import socket
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from turnwise.command import PreflightError, RunError
+from turnwise.config import ConfigError
+from turnwise.launch import bundle, ray_job, run, start, status, stop
+from turnwise.launch.bundle import write_bundle
+from turnwise.launch.head import free_ports, node_environment, start_head
+from turnwise.launch.preset import RayConfig
+from turnwise.launch.processes import Process, identify
+from turnwise.launch.record import Head, LaunchRecord, hostname, read_record, write_record
+
+FILE = """
+[model]
+name = "qwen2.5-0.5B"
+[cluster]
+actor-num-gpus-per-node = 1
+colocate = true
+[rollout]
+num-rollout = 1
+rollout-batch-size = 4
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text(FILE)
+    return path
+
+
+def record(folder: Path, **changes: object) -> LaunchRecord:
+    folder.mkdir(parents=True, exist_ok=True)
+    made = LaunchRecord(address="http://127.0.0.1:1", job="job-1", host=hostname())
+    made = made.model_copy(update=changes)
+    write_record(folder, made)
+    return made
+
+
+def living_head(pid: int) -> Head:
+    process = identify(pid)
+    assert process is not None
+    return Head(process=process, address="http://127.0.0.1:1", join="h:1", temp_dir="/nowhere")
+
+
+def test_a_dry_run_prints_the_plan_and_writes_nothing(file: Path, tmp_path: Path) -> None:
+    out = io.StringIO()
+    assert run(file, run_dir=tmp_path / "runs/one", dry_run=True, out=out) == 0
+    assert "--rollout-batch-size 4" in out.getvalue()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_whose_head_lives_is_listed_and_refused(file: Path, tmp_path: Path) -> None:
+    record(tmp_path / "runs/old", head=living_head(os.getpid()))
+    with pytest.raises(PreflightError) as error:
+        run(file, run_dir=tmp_path / "runs/new", out=io.StringIO())
+    assert f"runs/old: Ray head, process {os.getpid()}" in str(error.value)
+    assert "--takeover" in str(error.value)
+    assert not (tmp_path / "runs/new").exists()
+
+
+def test_a_head_that_is_gone_or_a_run_that_is_over_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = Process(pid=1, started=-1, boot="another")
+    gone = Head(process=process, address="http://127.0.0.1:1", join="h:1", temp_dir="/nowhere")
+    record(tmp_path / "runs/gone", head=gone)
+    record(tmp_path / "runs/over", ended="SUCCEEDED")
+    (tmp_path / "runs/rubbish").mkdir()
+    (tmp_path / "runs/rubbish/launch.json").write_text("{")
+    start.make_room(tmp_path / "runs/new", takeover=False, out=io.StringIO())
+
+
+def test_a_load_folder_that_is_no_checkpoint_stops_before_anything_is_written(
+    file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt/notes").touch()
+    with pytest.raises(PreflightError, match="has no latest_checkpointed_iteration.txt"):
+        run(
+            file,
+            ["--load", str(tmp_path / "ckpt")],
+            run_dir=tmp_path / "runs/one",
+            out=io.StringIO(),
+        )
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_cluster_that_does_not_answer_is_a_failed_run_that_can_be_started_again(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(address: str) -> object:
+        raise PreflightError(f"no Ray cluster answers at {address}")
+
+    monkeypatch.setattr(ray_job, "connect", refuse)
+    run_dir = tmp_path / "runs/one"
+    with pytest.raises(PreflightError, match="no Ray cluster answers at http://127.0.0.1:1"):
+        run(file, ["--ray.address", "http://127.0.0.1:1"], run_dir=run_dir, out=io.StringIO())
+    kept = read_record(run_dir)
+    assert kept is not None and kept.ended == "FAILED"
+    start.make_room(run_dir, takeover=False, out=io.StringIO())
+    plan = json.loads((run_dir / "plan.json").read_text())
+    assert plan["arguments"][:2] == ["--actor-num-gpus-per-node", "1"]
+    assert json.loads((run_dir / "config.json").read_text())["model"]["name"] == "qwen2.5-0.5B"
+
+
+def test_status_and_stop_of_a_folder_without_a_run_name_it(tmp_path: Path) -> None:
+    for command in (status, stop):
+        with pytest.raises(ConfigError, match="holds no run of the cluster"):
+            command(tmp_path, out=io.StringIO())
+
+
+def test_a_run_of_another_machine_is_not_stopped_from_here(tmp_path: Path) -> None:
+    record(tmp_path / "one", head=living_head(os.getpid()), host="elsewhere")
+    with pytest.raises(ConfigError, match="started on elsewhere, which has its head"):
+        stop(tmp_path / "one", out=io.StringIO())
+
+
+def test_a_broken_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "launch.json").write_text('{"adress": "x"}')
+    with pytest.raises(ConfigError, match="launch.json: is no record of a launch"):
+        status(tmp_path)
+
+
+def test_a_taken_port_a_long_folder_and_a_missing_python_are_refused(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"\[ray\] port {port} is taken"):
+            start_head(RayConfig(port=port), num_gpus=0, log=tmp_path / "log")
+    long = tmp_path / ("x" * 40)
+    with pytest.raises(ConfigError, match="too long for Ray's sockets"):
+        start_head(RayConfig(temp_dir=long), num_gpus=0, log=tmp_path / "log")
+    assert not list(long.iterdir())
+    with pytest.raises(ConfigError, match=r"\[ray\] python /no/python: No such file"):
+        start_head(RayConfig(python="/no/python"), num_gpus=0, log=tmp_path / "log")
+
+
+def test_a_head_that_ends_at_once_is_a_failed_run_with_its_last_words(tmp_path: Path) -> None:
+    script = tmp_path / "python"
+    script.write_text(f"#!{sys.executable}\nraise SystemExit('no room for the object store')\n")
+    script.chmod(0o755)
+    with pytest.raises(RunError, match="ended with status 1: no room for the object store"):
+        start_head(RayConfig(python=str(script)), num_gpus=0, log=tmp_path / "logs/head.log")
+
+
+def test_the_nodes_python_inherits_no_path_to_our_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "ours")
+    monkeypatch.setenv("PEX_PATH", "ours")
+    monkeypatch.setenv("GEMINI_API_KEY", "kept")
+    made = node_environment({"A": "1"})
+    assert "PYTHONPATH" not in made and "PEX_PATH" not in made
+    assert made["GEMINI_API_KEY"] == "kept" and made["A"] == "1"
+
+
+def test_free_ports_are_different_and_free() -> None:
+    ports = free_ports(6)
+    assert len(set(ports)) == 6
+    for port in ports:
+        with socket.socket() as one:
+            one.bind(("", port))
+
+
+def test_the_archive_holds_our_packages_compiled_and_what_the_image_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "code.zip"
+    size = write_bundle(path, {"turnwise.json": "{}"})
+    assert size == path.stat().st_size < 20_000_000
+    with zipfile.ZipFile(path) as archive:
+        names = set(archive.namelist())
+    assert {"turnwise/launch/slime_flags.tsv", "turnwise.json", "tau_trait/__init__.py"} <= names
+    assert "tau_trait-0.1.1.dist-info/METADATA" in names
+    assert any(name.startswith("tokendelta/") and name.endswith(".so") for name in names)
+    assert not [name for name in names if "__pycache__" in name or "/tests/" in name]
+    assert not any(name.startswith(("torch/", "numpy/", "ray/")) for name in names)
+
+
+def test_the_same_code_gives_the_same_archive(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "a.zip", {"x": "1"})
+    write_bundle(tmp_path / "b.zip", {"x": "1"})
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+
+
+def test_a_package_that_was_not_compiled_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "tokendelta"
+    source.mkdir()
+    (source / "__init__.py").touch()
+    monkeypatch.setattr(bundle, "PACKAGES", ("tokendelta",))
+    monkeypatch.setattr(bundle, "_package_files", lambda name: [(f"{name}/x.py", source)])
+    with pytest.raises(PreflightError, match="tokendelta has no compiled extension"):
+        write_bundle(tmp_path / "code.zip", {})
+    assert not (tmp_path / "code.zip").exists()
