@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from turnwise.command import PreflightError
 from turnwise.config import ConfigError
-from turnwise.run.jsonl import append_row, keep_rows, read_rows
+from turnwise.run.jsonl import append_row, dump, keep_until, read_rows, torn_tail
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a resumed run left out of its files.
+
+    Attributes:
+        rows: Rows of later steps, of metrics and episodes together.
+        torn: Names of files whose last line a crash had torn, with the bytes of it.
+    """
+
+    rows: int
+    torn: Mapping[str, int]
+
+    def __str__(self) -> str:
+        parts = [f"{self.rows} rows of later steps dropped"] if self.rows else []
+        parts += [
+            f"torn last line of {name} cut ({size} bytes)" for name, size in self.torn.items()
+        ]
+        return ", ".join(parts) or "nothing to drop"
 
 
 class RunFolder:
@@ -33,18 +56,18 @@ class RunFolder:
         Raises:
             ConfigError: if the folder holds anything already, or can't be made.
         """
-        folder = cls(path or Path("runs") / f"{method}-{time.strftime('%Y%m%d-%H%M%S')}")
-        if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
-            raise ConfigError(
-                f"--run-dir {folder.path}: exists and is not empty; name another folder, or add"
-                " --resume to go on with this run"
-            )
         try:
+            folder = cls(path if path is not None else _fresh(Path("runs"), method))
+            if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+                raise ConfigError(
+                    f"--run-dir {folder.path}: exists and is not empty; name another folder, or add"
+                    " --resume to go on with this run"
+                )
             folder.logs.mkdir(parents=True, exist_ok=True)
             folder.checkpoints.mkdir(exist_ok=True)
-            write_whole(folder.config, json.dumps(config, indent=1, default=str) + "\n")
+            write_whole(folder.config, dump(config, indent=1) + "\n")
         except OSError as error:
-            raise ConfigError(f"--run-dir {folder.path}: {error.strerror or error}") from None
+            raise ConfigError(f"--run-dir {error.filename}: {error.strerror or error}") from None
         return folder
 
     @classmethod
@@ -55,6 +78,8 @@ class RunFolder:
             ConfigError: if it is not one.
         """
         folder = cls(path)
+        if not path.is_dir():
+            raise ConfigError(f"{path}: no such folder; name the folder of a run")
         if not folder.config.is_file():
             raise ConfigError(f"{path}: not a run folder: it has no config.json")
         return folder
@@ -74,10 +99,10 @@ class RunFolder:
         return config
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
-        append_row(self.metrics, dict(row))
+        append_row(self.metrics, row)
 
     def append_episode(self, row: Mapping[str, Any]) -> None:
-        append_row(self.episodes, dict(row))
+        append_row(self.episodes, row)
 
     def metric_rows(self) -> list[dict[str, Any]]:
         """All rows of metrics.jsonl. Raises ConfigError naming a broken line."""
@@ -87,16 +112,25 @@ class RunFolder:
         """All rows of episodes.jsonl. Raises ConfigError naming a broken line."""
         return list(read_rows(self.episodes))
 
-    def cut_after(self, step: int) -> int:
+    def torn(self) -> dict[str, int]:
+        """Files whose last line was torn by a crash, with the bytes of it."""
+        tails = {path.name: torn_tail(path) for path in (self.metrics, self.episodes)}
+        return {name: size for name, size in tails.items() if size}
+
+    def cut_after(self, step: int) -> Cut:
         """Forgets what lies behind `step`, so that a resumed run writes no step twice.
 
-        An evaluation of the weights at `step` was made when that step was done and stays.
+        An evaluation of the weights at `step` was made when that step was done and stays. The
+        summary goes: a run that goes on has none before it ends.
 
-        Returns:
-            Rows that went.
+        Raises:
+            ConfigError: naming a broken line; that file is then as it was.
         """
-        dropped = keep_rows(self.metrics, lambda row: row.get("step", 0) <= step)
-        return dropped + keep_rows(self.episodes, lambda row: row.get("step", 0) <= step)
+        torn = self.torn()
+        rows = keep_until(self.metrics, step)
+        rows += keep_until(self.episodes, step)
+        self.summary.unlink(missing_ok=True)
+        return Cut(rows, torn)
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -107,3 +141,39 @@ def write_whole(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     partial.replace(path)
+
+
+def require_space(path: Path, needed: int, what: str) -> None:
+    """Checks that the disk that `path` lies or will lie on has room.
+
+    Args:
+        needed: Bytes.
+        what: What they are for: `3 checkpoints of 1.2 GB`.
+
+    Raises:
+        PreflightError: with what is needed, what is free and where.
+    """
+    there = path.absolute()
+    while not there.exists():
+        there = there.parent
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        raise PreflightError(
+            f"{path}: {needed / 1e9:.1f} GB needed for {what}, {free / 1e9:.1f} GB free on the disk"
+            f" of {there}; free some space or name another folder with --run-dir"
+        )
+
+
+def _fresh(runs: Path, method: str) -> Path:
+    """A folder that no other run has, made here: two runs may start in the same second."""
+    name = f"{method}-{time.strftime('%Y%m%d-%H%M%S')}"
+    runs.mkdir(parents=True, exist_ok=True)
+    count = 1
+    while True:
+        path = runs / (name if count == 1 else f"{name}-{count}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            count += 1
+        else:
+            return path

@@ -1,72 +1,162 @@
-"""JSON lines that survive a crash: each row is one line, flushed; a torn last line is cut off."""
+"""JSON lines that survive a crash: each row is one line, flushed; a torn last line is cut off.
+
+A line counts once it ends with a newline, so what a crash leaves behind is at most one line without
+one. Any other line that is not a JSON object means that somebody else wrote into the file, and is
+an error that names it.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from turnwise.command import RunError
 from turnwise.config import ConfigError
 
 Row = dict[str, Any]
+MAX_DEPTH = 100
+"""Model-written arguments can nest at will; what lies deeper is left out of a row."""
 
 
-def append_row(path: Path, row: Row) -> None:
-    """Appends one row; NaN and infinity become null, since JSON has neither."""
-    line = json.dumps(_finite(row), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    with path.open("a", encoding="utf-8") as stream:
-        stream.write(line + "\n")
+def append_row(path: Path, row: Mapping[str, Any]) -> None:
+    """Appends one row, flushed to the system when this returns.
+
+    NaN and infinity become null, which JSON has instead. A torn last line is cut off before.
+
+    Raises:
+        RunError: if it can't be written; the file then ends with the row before.
+    """
+    line = dump(row).encode() + b"\n"
+    try:
+        with path.open("ab") as stream:
+            start = stream.tell() - torn_tail(path)
+            stream.truncate(start)
+            try:
+                stream.write(line)
+                stream.flush()
+            except OSError:
+                stream.truncate(start)
+                raise
+    except OSError as error:
+        raise RunError(f"{path}: can't be written: {error.strerror or error}") from error
 
 
 def read_rows(path: Path) -> Iterator[Row]:
-    """Rows in order; a last line without its end is the trace of a crash and is left out.
+    """Rows in order; a torn last line and a missing file have none.
 
     Raises:
         ConfigError: naming file and line, if any other line is not a JSON object.
     """
+    for number, line in enumerate(read_lines(path), start=1):
+        yield parse_line(path, number, line)
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """Whole lines in order, unread."""
     if not path.exists():
         return
     with path.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ConfigError(f"{path}:{number}: not valid JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise ConfigError(f"{path}:{number}: expected a JSON object, found {line[:40]!r}")
-            yield row
+        for line in stream:
+            if line.endswith(b"\n"):
+                yield line
 
 
-def keep_rows(path: Path, wanted: Callable[[Row], bool]) -> int:
-    """Rewrites the file with the wanted rows alone, in one step; returns how many went.
+def parse_line(path: Path, number: int, line: bytes) -> Row:
+    """The row on line `number` of `path`. Raises ConfigError as `read_rows` does."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}:{number}: not valid JSON ({error}); mend or remove this line"
+        ) from None
+    if not isinstance(row, dict):
+        raise ConfigError(f"{path}:{number}: expected a JSON object, found {line[:40]!r}")
+    return row
 
-    A torn last line goes too.
+
+def torn_tail(path: Path) -> int:
+    """Bytes behind the last newline: what a crash left of a line. 0 without a file."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as stream:
+        end = place = stream.seek(0, os.SEEK_END)
+        while place > 0:
+            start = max(0, place - 65536)
+            stream.seek(start)
+            at = stream.read(place - start).rfind(b"\n")
+            if at >= 0:
+                return end - (start + at + 1)
+            place = start
+        return end
+
+
+def keep_until(path: Path, step: int) -> int:
+    """Rewrites the file with the rows up to `step` alone, at once; returns how many went.
+
+    Kept lines stay byte for byte; a torn last line goes and is not counted.
+
+    Raises:
+        ConfigError: naming a broken line or one without a step; the file is then as it was.
+        RunError: if it can't be written; the file is then as it was.
     """
     if not path.exists():
         return 0
-    partial = path.with_suffix(".partial")
+    partial = path.with_name(f".{path.name}.partial")
     dropped = 0
-    with partial.open("w", encoding="utf-8") as stream:
-        for row in read_rows(path):
-            if wanted(row):
-                stream.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
-            else:
-                dropped += 1
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("wb") as stream:
+            for number, line in enumerate(read_lines(path), start=1):
+                found = parse_line(path, number, line).get("step")
+                if not isinstance(found, int):
+                    raise ConfigError(f"{path}:{number}: step: expected a number, found {found!r}")
+                if found <= step:
+                    stream.write(line)
+                else:
+                    dropped += 1
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(f"{path}: can't be written: {error.strerror or error}") from error
+    finally:
+        partial.unlink(missing_ok=True)
     return dropped
 
 
-def _finite(value: Any) -> Any:
+def dump(value: Any, *, indent: int | None = None) -> str:
+    """`value` as JSON of any text that a model may write: see `plain`."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(
+        plain(value), ensure_ascii=False, separators=separators, allow_nan=False, indent=indent
+    )
+
+
+def plain(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """`value` as what JSON has.
+
+    NumPy numbers and arrays become Python's, NaN and infinity None, lone surrogates `\\ufffd`,
+    anything unknown its `str`, and what is nested deeper than `depth` the text `(nested too deep)`.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, float):
-        return value if abs(value) != float("inf") and value == value else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist(), depth)
+    if not isinstance(value, Mapping | list | tuple):
+        return plain(str(value))
+    if depth == 0:
+        return "(nested too deep)"
+    if isinstance(value, Mapping):
+        return {plain(str(key)): plain(item, depth - 1) for key, item in value.items()}
+    return [plain(item, depth - 1) for item in value]

@@ -1,40 +1,42 @@
 """Rows of `metrics.jsonl`. The names are frozen by a test: others read them.
 
 Means and errors are over scored rollouts; `coverage` says of how many. Times are in seconds unless
-the name ends with `_ms`. None stands where a number does not exist (no group was kept).
+the name ends with `_ms`. None stands where a number does not exist: no group was kept, no rollout
+was scored, or the backend does not measure it. NaN becomes None on its way to the file.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from turnwise.ledger import LedgerRow
+from turnwise.run.jsonl import Row, plain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvalRow:
+class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     """An evaluation of the weights after `step` training steps.
 
     `scores` holds each task's scores by trial, None where one was lost; the error of `reward_mean`
-    is clustered by task. `endings` counts episodes by `Ending.label`.
+    is clustered by task. `endings` counts episodes by `Ending.label`. `noop_baseline` is what doing
+    nothing scores on the same tasks.
     """
 
     step: int
-    kind: str = "eval"
-    reward_mean: float
-    reward_stderr: float
-    coverage: float
+    kind: Literal["eval"] = "eval"
+    reward_mean: float | None
+    reward_stderr: float | None
+    coverage: float | None
     ledger: LedgerRow
     endings: dict[str, int]
-    noop_baseline: float
+    noop_baseline: float | None
     user: str
     eval_s: float
     scores: dict[str, list[float | None]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainRow:
+class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     """A training step.
 
     `loss` to `grad_norm` are means over the step's optimiser steps. `max_logprob_diff` is the
@@ -43,10 +45,10 @@ class TrainRow:
     """
 
     step: int
-    kind: str = "train"
-    reward_mean: float
-    reward_stderr: float
-    coverage: float
+    kind: Literal["train"] = "train"
+    reward_mean: float | None
+    reward_stderr: float | None
+    coverage: float | None
     ledger: LedgerRow
     endings: dict[str, int]
     user: str
@@ -58,19 +60,40 @@ class TrainRow:
     max_logprob_diff: float | None
     trained_tokens: int
     sampled_tokens: int
-    tokens_per_s: float
+    tokens_per_s: float | None
     groups: int
     groups_kept: int
     groups_dropped: dict[str, int]
-    turns_mean: float
-    tool_calls_mean: float
+    turns_mean: float | None
+    tool_calls_mean: float | None
     parse_errors: dict[str, int]
     rollout_s: float
     train_s: float
-    loop_lag_p50_ms: float
-    loop_lag_max_ms: float
+    loop_lag_p50_ms: float | None
+    loop_lag_max_ms: float | None
 
 
-def as_row(metrics: EvalRow | TrainRow) -> dict[str, Any]:
+MetricsRow = EvalRow | TrainRow
+
+
+def as_row(metrics: MetricsRow) -> Row:
     """The row as it stands in the file."""
-    return asdict(metrics)
+    row: Row = plain(msgspec.to_builtins(metrics))
+    return row
+
+
+def parse_row(row: Row) -> MetricsRow:
+    """The typed row; names that are not known here are left out.
+
+    Raises:
+        ValueError: saying which field is missing or of the wrong type.
+    """
+    kind: Any = row.get("kind")
+    try:
+        if kind == "eval":
+            return msgspec.convert(row, EvalRow)
+        if kind == "train":
+            return msgspec.convert(row, TrainRow)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+    raise ValueError(f"kind: expected 'eval' or 'train', found {kind!r}")

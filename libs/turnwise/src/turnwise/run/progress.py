@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import TracebackType
 
 from rich.console import Console
@@ -11,7 +12,10 @@ from turnwise.run.metrics import EvalRow, TrainRow
 
 
 class ProgressDisplay:
-    """Prints a line for each row; shows a bar over `total` steps on a terminal."""
+    """Prints a line for each row; shows a bar over `total` steps on a terminal.
+
+    Where there is no terminal, as in the log of a CI job, a step is exactly one line, however long.
+    """
 
     def __init__(self, total: int, *, done: int = 0, console: Console | None = None) -> None:
         self.console = console or Console(highlight=False, soft_wrap=True)
@@ -40,7 +44,7 @@ class ProgressDisplay:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False)
+        self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def stage(self, text: str) -> None:
         """Says what is going on, on a terminal alone."""
@@ -48,18 +52,24 @@ class ProgressDisplay:
 
     def evaluated(self, row: EvalRow, equation: str) -> None:
         self.say(
-            f"eval after step {row.step}: pass rate {row.reward_mean:.3f}"
-            f" ± {row.reward_stderr:.3f} (doing nothing {row.noop_baseline:.3f}),"
-            f" coverage {row.coverage:.3f}, {row.eval_s:.0f} s; {equation}"
+            f"eval after step {row.step}: pass rate {number(row.reward_mean, '.3f')}"
+            f" ± {number(row.reward_stderr, '.3f')}"
+            f" (doing nothing {number(row.noop_baseline, '.3f')}),"
+            f" coverage {number(row.coverage, '.3f')}, {row.eval_s:.0f} s; {equation}"
         )
 
     def stepped(self, row: TrainRow, equation: str) -> None:
-        loss = "-" if row.loss is None else f"{row.loss:+.4f}"
-        gap = "-" if row.max_logprob_diff is None else f"{row.max_logprob_diff:.0e}"
         self.say(
             f"step {row.step:>{len(str(self._total))}}/{self._total}"
-            f"  reward {row.reward_mean:.3f}  loss {loss}  groups {row.groups_kept}/{row.groups}"
-            f"  engine-trainer gap {gap}  rollout {row.rollout_s:.1f} s  train {row.train_s:.1f} s;"
-            f" {equation}"
+            f"  reward {number(row.reward_mean, '.3f')}  loss {number(row.loss, '+.4f')}"
+            f"  groups {row.groups_kept}/{row.groups}"
+            f"  engine-trainer gap {number(row.max_logprob_diff, '.0e')}"
+            f"  rollout {row.rollout_s:.1f} s  train {row.train_s:.1f} s"
+            f"  coverage {number(row.coverage, '.3f')}; {equation}"
         )
         self._bar.update(self._task, completed=row.step)
+
+
+def number(value: float | None, form: str) -> str:
+    """The number in a format, or `-` where there is none."""
+    return "-" if value is None or math.isnan(value) else format(value, form)

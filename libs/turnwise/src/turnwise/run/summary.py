@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
+import msgspec
+
+from turnwise.config import ConfigError
 from turnwise.run.folder import RunFolder, write_whole
+from turnwise.run.jsonl import dump, parse_line
 from turnwise.trials import Estimate
 
 MIN_ERRORS = 3.0
 """A rise counts as shown from this many standard errors of the paired difference on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """What a run showed.
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a training run showed.
 
     Attributes:
         before, after, difference: On the held-out tasks; errors are clustered by task, the
@@ -24,9 +26,11 @@ class Summary:
         trials: Trials of each task at each evaluation.
         steps: Training steps done.
         user: Who played the customer.
+        coverage: Scored trials over started ones, of both evaluations.
         claim: What the result shows and what it does not, one sentence each.
     """
 
+    kind: Literal["train"] = "train"
     method: str
     before: Estimate
     after: Estimate
@@ -52,10 +56,18 @@ class Summary:
 
     def verdict(self) -> str:
         """One sentence for people."""
+        if math.isnan(self.difference.mean):
+            return "Nothing can be said: no held-out task was scored both before and after."
         change = (
             f"held-out pass rate {percent(self.before)} -> {percent(self.after)},"
-            f" {100 * self.difference.mean:+.1f} ± {100 * self.difference.stderr:.1f} points"
-            f" ({self.errors:+.1f} standard errors, paired over {self.difference.tasks} tasks)"
+            f" {100 * self.difference.mean:+.1f}"
+        )
+        tasks = f"paired over {self.difference.tasks} task{'s' * (self.difference.tasks != 1)}"
+        if math.isnan(self.errors):
+            return f"No rise is shown: {change} points, {tasks}; no error can be given."
+        change += (
+            f" ± {100 * self.difference.stderr:.1f} points ({self.errors:+.1f} standard errors,"
+            f" {tasks})"
         )
         if self.learned:
             return f"It learned: {change}."
@@ -64,12 +76,97 @@ class Summary:
         return f"No rise is shown: {change}; {MIN_ERRORS:g} standard errors would show one."
 
 
+class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluation of one policy showed.
+
+    Attributes:
+        benchmark: Which tasks: `tau-bench retail test`.
+        policy: Which weights or endpoint.
+        pass_hat: pass^1, pass^2, ... (`turnwise.trials.pass_hat_k`), each with its error and the
+            number of tasks that had trials enough.
+        trials: Trials of each task.
+        noop_baseline: What doing nothing scores on the same tasks; None if not known.
+        coverage: Scored trials over started ones.
+        user: Who played the customer; empty where the benchmark has none.
+        claim: What the score means and what it does not, one sentence each.
+    """
+
+    kind: Literal["eval"] = "eval"
+    benchmark: str
+    policy: str
+    pass_hat: tuple[Estimate, ...]
+    trials: int
+    noop_baseline: float | None
+    coverage: float
+    user: str
+    claim: tuple[str, ...] = ()
+
+    def verdict(self) -> str:
+        """One sentence for people."""
+        if not self.pass_hat or math.isnan(self.pass_hat[0].mean):
+            return f"Nothing can be said: no trial of {self.benchmark} was scored."
+        first = self.pass_hat[0]
+        lost = round(100 * (1 - self.coverage), 1)
+        return (
+            f"{self.policy} passes {percent(first)} of {self.benchmark}, over {first.tasks}"
+            f" task{'s' * (first.tasks != 1)} and {first.trials} trials"
+            f"{f'; {lost:g} % of the trials were lost and are not in it' if lost else ''}."
+        )
+
+
+AnySummary = Summary | EvalSummary
+
+
 def percent(estimate: Estimate) -> str:
-    """`46.9 ± 4.1 %`."""
-    return f"{100 * estimate.mean:.1f} ± {100 * estimate.stderr:.1f} %"
+    """`46.9 ± 4.1 %`, without the error where there is none."""
+    if math.isnan(estimate.mean):
+        return "not known"
+    error = "" if math.isnan(estimate.stderr) else f" ± {100 * estimate.stderr:.1f}"
+    return f"{100 * estimate.mean:.1f}{error} %"
 
 
-def write_summary(folder: RunFolder, summary: Summary) -> None:
-    """Writes summary.json whole or not at all."""
-    row = {**asdict(summary), "verdict": summary.verdict(), "learned": summary.learned}
-    write_whole(folder.summary, json.dumps(row, indent=1, ensure_ascii=False) + "\n")
+def write_summary(folder: RunFolder, summary: AnySummary) -> None:
+    """Writes summary.json whole or not at all. NaN becomes null; the verdict is in it in words."""
+    row = {**msgspec.to_builtins(summary), "verdict": summary.verdict()}
+    if isinstance(summary, Summary):
+        row["learned"] = summary.learned
+    write_whole(folder.summary, dump(row, indent=1) + "\n")
+
+
+def read_summary(folder: RunFolder) -> AnySummary | None:
+    """The run's summary, None while it has none.
+
+    Raises:
+        ConfigError: if the file is not one.
+    """
+    try:
+        text = folder.summary.read_bytes()
+    except FileNotFoundError:
+        return None
+    row = _with_nan(parse_line(folder.summary, 1, text))
+    try:
+        if row.get("kind") == "eval":
+            return msgspec.convert(row, EvalSummary)
+        return msgspec.convert(row, Summary)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{folder.summary}: {error}; remove it to do without") from None
+
+
+def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """Numbers that JSON could not hold, back where an estimate or the coverage wants a float."""
+
+    def estimate(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {
+            key: math.nan if item is None and key in ("mean", "stderr") else item
+            for key, item in value.items()
+        }
+
+    row = {key: estimate(value) for key, value in row.items()}
+    if isinstance(row.get("pass_hat"), list):
+        row["pass_hat"] = [estimate(value) for value in row["pass_hat"]]
+    for key in ("coverage", "noop_baseline"):
+        if row.get(key, 0) is None:
+            row[key] = math.nan
+    return row

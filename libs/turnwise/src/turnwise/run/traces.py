@@ -1,7 +1,9 @@
 """Episodes as rows of `episodes.jsonl`: everything that is needed to look at one token by token.
 
-A step keeps its best, worst and longest episode and one of each ending that is not the policy's
-doing; an evaluation keeps so many for the report and the scores of all in its metrics row.
+What is kept, so that the file stays readable: of a training step its best, worst and longest
+episode and one of each ending that is not the policy's doing; of an evaluation those and a few
+others spread over its tasks. Together they have at most `MAX_TOKENS` tokens, the first excepted.
+The scores of all episodes are in the metrics row.
 """
 
 from __future__ import annotations
@@ -9,88 +11,196 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
-import tokendelta
 
 from turnwise.episode import Episode
+from turnwise.run.authors import Run, author_runs
+from turnwise.run.jsonl import Row
 
 SCHEMA_VERSION = 1
 EVAL_TRACES = 12
 """Episodes that one evaluation keeps whole."""
+MAX_TOKENS = 65_536
+"""Tokens that the episodes kept of one step or evaluation have together."""
+MAX_PENDING = 8
+"""Tokens waited for to complete a character, which has at most 4 bytes of UTF-8."""
 
 
-def trace_row(
-    episode: Episode, tokenizer: Any, *, step: int, kind: str, why: str
-) -> dict[str, Any]:
-    """One episode as a JSON-able row.
+class SegmentTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """One token sequence of an episode; n tokens, the first `prompt_length` of them context.
+
+    Attributes:
+        ids: n token ids.
+        texts: n texts that joined are the decoded segment; of tokens that share a character the
+            last has it and the others are empty.
+        loss_mask: n - prompt_length numbers, 1 where the token is trained.
+        logprobs: n - prompt_length natural logarithms, None where the token is not trained.
+        spans: `[kind, turn, start, stop]` over all n tokens, as tokendelta has them.
+        authors: `[author, start, stop]` over all n tokens (`turnwise.run.authors`).
+        weight: The part of the episode's trained tokens that lies here.
+    """
+
+    ids: list[int]
+    texts: list[str]
+    prompt_length: int
+    loss_mask: list[int]
+    logprobs: list[float | None]
+    spans: list[tuple[str, int, int, int]]
+    authors: list[Run]
+    weight: float
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `episodes.jsonl`: an `Episode`, when it was played and why it was kept.
+
+    Attributes:
+        step: Training steps that the weights had seen.
+        kind: `train` or `eval`.
+        why: `best`, `worst`, `longest`, `sample` or the label of an ending; several joined by `+`.
+        ending: `Ending.label`; `error` is what was lost, in words.
+    """
+
+    schema: int = SCHEMA_VERSION
+    step: int
+    kind: str
+    why: str
+    rollout_id: str
+    group_id: str
+    task_id: str
+    ending: str
+    error: str | None
+    score: float | None
+    wall_s: float
+    metrics: dict[str, float | None]
+    info: dict[str, Any]
+    transcript: list[dict[str, Any]]
+    segments: list[SegmentTrace]
+
+
+def trace_row(episode: Episode, tokenizer: Any, *, step: int, kind: str, why: str) -> Row:
+    """One episode as a JSON-able row, a `Trace`.
 
     Args:
-        tokenizer: Turns each token into its text.
+        tokenizer: Turns token ids into text: `decode(ids, skip_special_tokens=...,
+            clean_up_tokenization_spaces=...)`.
         step: Training steps that the weights had seen.
         kind: `train` or `eval`.
         why: `best`, `worst`, `longest`, `sample` or the label of an ending.
     """
-    return {
-        "schema": SCHEMA_VERSION,
-        "step": step,
-        "kind": kind,
-        "why": why,
-        "rollout_id": episode.rollout_id,
-        "group_id": episode.group_id,
-        "task_id": episode.task_id,
-        "ending": episode.ending.label,
-        "error": episode.ending.error,
-        "score": episode.score,
-        "wall_s": round(episode.wall_s, 4),
-        "metrics": dict(episode.metrics),
-        "info": dict(episode.info),
-        "transcript": [dict(message) for message in episode.transcript],
-        "segments": [_segment(segment, tokenizer) for segment in episode.segments],
+    trace = Trace(
+        step=step,
+        kind=kind,
+        why=why,
+        rollout_id=episode.rollout_id,
+        group_id=episode.group_id,
+        task_id=episode.task_id,
+        ending=episode.ending.label,
+        error=episode.ending.error,
+        score=episode.score,
+        wall_s=round(episode.wall_s, 4),
+        metrics=dict(episode.metrics),
+        info=dict(episode.info),
+        transcript=[dict(message) for message in episode.transcript],
+        segments=[_segment(episode, number, tokenizer) for number in range(len(episode.segments))],
+    )
+    return msgspec.structs.asdict(trace) | {
+        "segments": [msgspec.structs.asdict(segment) for segment in trace.segments]
     }
+
+
+def parse_trace(row: Row) -> Trace:
+    """The typed row.
+
+    Raises:
+        ValueError: saying which field is missing or of the wrong type, or which schema was found.
+    """
+    if row.get("schema") != SCHEMA_VERSION:
+        raise ValueError(
+            f"schema: this version reads {SCHEMA_VERSION}, found {row.get('schema')!r}"
+        )
+    try:
+        return msgspec.convert(row, Trace)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 def choose_traces(episodes: Sequence[Episode]) -> list[tuple[str, Episode]]:
     """The episodes of a training step that are kept whole, each with the reason."""
-    scored = [episode for episode in episodes if episode.score is not None and episode.segments]
+    return _within_bounds(_once(_notable(episodes)))
+
+
+def choose_eval_traces(episodes: Sequence[Episode]) -> list[tuple[str, Episode]]:
+    """The episodes of an evaluation that are kept whole: the notable ones, then others."""
+    stride = max(1, -(-len(episodes) // EVAL_TRACES))
+    spread = (("sample", episode) for episode in episodes[::stride])
+    return _within_bounds(_once([*_notable(episodes), *spread])[:EVAL_TRACES])
+
+
+def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
+    """A text for each token, which joined are the decoded ids (long runs of no UTF-8 aside).
+
+    A token's text depends on the tokens before it (a character in several byte tokens, the space
+    before a word), so each is what decoding the ids up to it adds.
+    """
+    texts: list[str] = []
+    start = known = 0
+    for stop in range(1, len(ids) + 1):
+        before = _decode(tokenizer, ids[start:known])
+        after = _decode(tokenizer, ids[start:stop])
+        if after.endswith("\ufffd") and stop - known < MAX_PENDING and stop < len(ids):
+            texts.append("")
+            continue
+        texts.append(after[len(before) :])
+        start, known = known, stop
+    return texts
+
+
+def _notable(episodes: Sequence[Episode]) -> list[tuple[str, Episode]]:
+    scored = [
+        (episode.score, episode)
+        for episode in episodes
+        if episode.score is not None and episode.segments
+    ]
     chosen: list[tuple[str, Episode]] = []
     if scored:
         chosen = [
-            ("best", max(scored, key=lambda episode: episode.score or 0.0)),
-            ("worst", min(scored, key=lambda episode: episode.score or 0.0)),
-            ("longest", max(scored, key=_tokens)),
+            ("best", max(scored, key=lambda pair: pair[0])[1]),
+            ("worst", min(scored, key=lambda pair: pair[0])[1]),
+            ("longest", max((episode for _, episode in scored), key=_tokens)),
         ]
     labels = set()
     for episode in episodes:
         if not episode.ending.by_policy and episode.ending.label not in labels:
             labels.add(episode.ending.label)
             chosen.append((episode.ending.label, episode))
-    return _once(chosen)
+    return chosen
 
 
-def choose_eval_traces(episodes: Sequence[Episode]) -> list[tuple[str, Episode]]:
-    """The episodes of an evaluation that are kept whole: best, worst, longest, then others."""
-    chosen = choose_traces(episodes)
-    stride = max(1, len(episodes) // EVAL_TRACES)
-    return _once([*chosen, *(("sample", episode) for episode in episodes[::stride])])[:EVAL_TRACES]
-
-
-def _segment(sample: tokendelta.Sample, tokenizer: Any) -> dict[str, Any]:
+def _segment(episode: Episode, number: int, tokenizer: Any) -> SegmentTrace:
+    sample = episode.segments[number]
     ids = sample.ids.tolist()
-    logprobs = [
-        None if np.isnan(value) else round(float(value), 4) for value in sample.logprobs.tolist()
-    ]
-    return {
-        "ids": ids,
-        "texts": [
-            tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False)
-            for token in ids
+    texts = token_texts(ids, tokenizer)
+    return SegmentTrace(
+        ids=ids,
+        texts=texts,
+        prompt_length=sample.prompt_length,
+        loss_mask=sample.loss_mask.tolist(),
+        logprobs=[
+            None if np.isnan(value) else round(float(value), 4)
+            for value in sample.logprobs.tolist()
         ],
-        "prompt_length": sample.prompt_length,
-        "loss_mask": sample.loss_mask.tolist(),
-        "logprobs": logprobs,
-        "spans": [[span.kind, span.turn, span.start, span.stop] for span in sample.spans],
-        "weight": sample.weight,
-    }
+        spans=[(span.kind, span.turn, span.start, span.stop) for span in sample.spans],
+        authors=author_runs(number, sample, texts, episode.transcript),
+        weight=sample.weight,
+    )
+
+
+def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
+    text: str = tokenizer.decode(
+        list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    return text
 
 
 def _tokens(episode: Episode) -> int:
@@ -98,7 +208,24 @@ def _tokens(episode: Episode) -> int:
 
 
 def _once(chosen: Iterable[tuple[str, Episode]]) -> list[tuple[str, Episode]]:
+    """Each episode once, with all its reasons; `sample` is none beside another."""
     kept: dict[str, tuple[str, Episode]] = {}
     for why, episode in chosen:
-        kept.setdefault(episode.rollout_id, (why, episode))
+        known = kept.get(episode.rollout_id)
+        if known is None:
+            kept[episode.rollout_id] = (why, episode)
+        elif why != "sample":
+            kept[episode.rollout_id] = (f"{known[0]}+{why}", episode)
     return list(kept.values())
+
+
+def _within_bounds(chosen: Sequence[tuple[str, Episode]]) -> list[tuple[str, Episode]]:
+    kept: list[tuple[str, Episode]] = []
+    total = 0
+    for why, episode in chosen:
+        total += _tokens(episode)
+        if total > MAX_TOKENS and kept:
+            total -= _tokens(episode)
+            continue
+        kept.append((why, episode))
+    return kept

@@ -1,0 +1,200 @@
+"""The run folder is never shared by two runs, and a resumed run writes no step twice."""
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from turnwise.command import PreflightError
+from turnwise.config import ConfigError
+from turnwise.run import folder as folder_module
+from turnwise.run.folder import RunFolder, require_space, write_whole
+from turnwise.run.summary import EvalSummary, Summary, read_summary, write_summary
+from turnwise.trials import Estimate
+
+
+def make(path: Path) -> RunFolder:
+    return RunFolder.create(path / "run", "tau", {"seed": 7})
+
+
+def test_a_new_folder_holds_the_resolved_configuration(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "tau", {"seed": 7, "lr": math.nan, "p": Path("x")})
+    assert folder.checkpoints.is_dir() and folder.logs.is_dir()
+    assert json.loads(folder.config.read_text()) == {"seed": 7, "lr": None, "p": "x"}
+    assert RunFolder.open(folder.path).read_config() == {"seed": 7, "lr": None, "p": "x"}
+
+
+def test_the_default_name_is_method_and_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folder_module.time, "strftime", lambda form: "20260102-030405")
+    names = [RunFolder.create(None, "tau", {}).path for _ in range(3)]
+    stem = "tau-20260102-030405"
+    assert names == [Path("runs") / name for name in (stem, f"{stem}-2", f"{stem}-3")]
+
+
+def test_an_empty_folder_may_be_named(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    assert make(tmp_path).config.is_file()
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    before = folder.config.read_bytes()
+    with pytest.raises(ConfigError, match="exists and is not empty; .* add --resume"):
+        RunFolder.create(folder.path, "tau", {"seed": 8})
+    assert folder.config.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"--run-dir .*file.*: Not a directory"):
+        RunFolder.create(tmp_path / "file" / "run", "tau", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("gone", "no such folder"), (".", "not a run folder: it has no config")]
+)
+def test_what_is_no_run_folder_is_not_opened(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        RunFolder.open(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]"])
+def test_a_broken_configuration_names_its_file(tmp_path: Path, text: str) -> None:
+    folder = make(tmp_path)
+    folder.config.write_text(text)
+    with pytest.raises(ConfigError, match=r"config\.json"):
+        folder.read_config()
+
+
+def test_a_resumed_run_has_no_step_twice(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    for step in range(5):
+        folder.append_metrics({"step": step, "kind": "train"})
+        folder.append_episode({"step": step, "why": "best"})
+        folder.append_episode({"step": step, "why": "worst"})
+    with folder.episodes.open("a") as stream:
+        stream.write('{"step":5,"wh')
+    cut = folder.cut_after(2)
+    assert (cut.rows, cut.torn) == (6, {"episodes.jsonl": 13})
+    assert str(cut) == (
+        "6 rows of later steps dropped, torn last line of episodes.jsonl cut (13 bytes)"
+    )
+    folder.append_metrics({"step": 3, "kind": "train"})
+    folder.append_episode({"step": 3, "why": "best"})
+    assert [row["step"] for row in folder.metric_rows()] == [0, 1, 2, 3]
+    assert [row["step"] for row in folder.episode_rows()] == [0, 0, 1, 1, 2, 2, 3]
+
+
+def test_resuming_a_clean_run_at_its_end_drops_nothing(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    folder.append_metrics({"step": 1})
+    assert str(folder.cut_after(1)) == "nothing to drop"
+    assert folder.metric_rows() == [{"step": 1}]
+
+
+def test_a_broken_row_stops_a_resume(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    folder.metrics.write_text('{"step":1}\nnot json\n{"step":2}\n')
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl:2: not valid JSON"):
+        folder.cut_after(1)
+
+
+def test_too_little_disk_says_what_is_needed_and_what_is_there(tmp_path: Path) -> None:
+    require_space(tmp_path / "not" / "there" / "yet", 1, "a checkpoint")
+    with pytest.raises(PreflightError, match=r"1000000\.0 GB needed for 3 checkpoints, .* GB free"):
+        require_space(tmp_path / "run", 10**15, "3 checkpoints")
+
+
+def test_a_file_is_written_whole_or_stays(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_whole(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "new \ud800")
+    assert path.read_text() == "old"
+
+
+def summary(mean: float, stderr: float) -> Summary:
+    return Summary(
+        method="tau",
+        before=Estimate(0.46, 0.04, 32, 128),
+        after=Estimate(0.46 + mean, 0.04, 32, 128),
+        difference=Estimate(mean, stderr, 32, 256),
+        noop_baseline=0.0,
+        trials=4,
+        steps=20,
+        seed=7,
+        user="offline",
+        coverage=1.0,
+        claim=("Held out.",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("mean", "stderr", "learned", "said"),
+    [
+        (
+            0.20,
+            0.04,
+            True,
+            r"It learned: held-out pass rate 46.0 ± 4.0 % -> 66.0 ± 4.0 %, \+20.0 ±",
+        ),
+        (0.10, 0.04, False, "No rise is shown"),
+        (-0.2, 0.04, False, "It got worse"),
+        (0.10, math.nan, False, "No rise is shown: .* no error can be given"),
+        (0.00, 0.0, False, "No rise is shown: .* no error can be given"),
+        (math.nan, math.nan, False, "Nothing can be said"),
+    ],
+)
+def test_the_verdict_says_what_the_numbers_allow(
+    tmp_path: Path, mean: float, stderr: float, learned: bool, said: str
+) -> None:
+    folder = make(tmp_path)
+    made = summary(mean, stderr)
+    assert made.learned is learned
+    assert re.match(said, made.verdict())
+    write_summary(folder, made)
+    row = json.loads(folder.summary.read_text(), parse_constant=pytest.fail)
+    assert row["verdict"] == made.verdict() and row["learned"] is learned
+    back = read_summary(folder)
+    assert isinstance(back, Summary)
+    assert back.verdict() == made.verdict()
+
+
+def test_an_evaluation_says_what_it_lost(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    made = EvalSummary(
+        benchmark="tau-bench retail test",
+        policy="step_20",
+        pass_hat=(Estimate(0.5, 0.05, 115, 450), Estimate(0.3, math.nan, 110, 440)),
+        trials=4,
+        noop_baseline=None,
+        coverage=0.978,
+        user="offline",
+    )
+    assert made.verdict() == (
+        "step_20 passes 50.0 ± 5.0 % of tau-bench retail test, over 115 tasks and 450 trials;"
+        " 2.2 % of the trials were lost and are not in it."
+    )
+    write_summary(folder, made)
+    back = read_summary(folder)
+    assert isinstance(back, EvalSummary)
+    assert back.pass_hat[0] == made.pass_hat[0] and math.isnan(back.pass_hat[1].stderr)
+
+
+def test_a_run_that_goes_on_has_no_verdict_yet(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    write_summary(folder, summary(0.2, 0.04))
+    folder.cut_after(20)
+    assert read_summary(folder) is None
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"kind":"eval","policy":3}'])
+def test_a_broken_summary_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    folder = make(tmp_path)
+    folder.summary.write_text(text)
+    with pytest.raises(ConfigError, match=r"summary\.json"):
+        read_summary(folder)

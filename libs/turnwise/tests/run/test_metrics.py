@@ -1,0 +1,100 @@
+"""The names in metrics.jsonl are an interface: this test is where they change."""
+
+import json
+import math
+
+import msgspec
+import pytest
+from turnwise.run.metrics import MetricsRow, as_row, parse_row
+
+from .rows import eval_row, train_row
+
+
+def test_the_names_of_a_training_row_are_frozen() -> None:
+    assert list(as_row(train_row())) == [
+        "step",
+        "kind",
+        "reward_mean",
+        "reward_stderr",
+        "coverage",
+        "ledger",
+        "endings",
+        "user",
+        "loss",
+        "kl",
+        "entropy",
+        "clip_fraction",
+        "grad_norm",
+        "max_logprob_diff",
+        "trained_tokens",
+        "sampled_tokens",
+        "tokens_per_s",
+        "groups",
+        "groups_kept",
+        "groups_dropped",
+        "turns_mean",
+        "tool_calls_mean",
+        "parse_errors",
+        "rollout_s",
+        "train_s",
+        "loop_lag_p50_ms",
+        "loop_lag_max_ms",
+    ]
+
+
+def test_the_names_of_an_evaluation_row_are_frozen() -> None:
+    assert list(as_row(eval_row())) == [
+        "step",
+        "kind",
+        "reward_mean",
+        "reward_stderr",
+        "coverage",
+        "ledger",
+        "endings",
+        "noop_baseline",
+        "user",
+        "eval_s",
+        "scores",
+    ]
+
+
+@pytest.mark.parametrize("made", [train_row(), eval_row()])
+def test_a_row_comes_back_from_the_file_as_it_was(made: MetricsRow) -> None:
+    assert parse_row(json.loads(json.dumps(as_row(made)))) == made
+
+
+def test_a_number_that_does_not_exist_is_null_in_the_file() -> None:
+    row = as_row(train_row(reward_mean=math.nan, loss=None))
+    assert row["reward_mean"] is None and row["loss"] is None
+    assert parse_row(row).reward_mean is None
+
+
+def test_rows_of_a_later_version_are_read_by_the_names_known_here() -> None:
+    assert parse_row({**as_row(train_row()), "mfu": 0.4}) == train_row()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"step": "3"}, r"`int`.*\$\.step"),
+        ({"kind": "test"}, "kind: expected 'eval' or 'train', found 'test'"),
+        ({"kind": None}, "kind: expected"),
+        ({"ledger": {"started": 3}}, "ledger"),
+    ],
+)
+def test_a_row_that_is_none_says_what_is_wrong(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_row({**as_row(train_row()), **changes})
+
+
+def test_a_missing_field_is_named() -> None:
+    row = as_row(train_row())
+    del row["grad_norm"]
+    with pytest.raises(ValueError, match="grad_norm"):
+        parse_row(row)
+
+
+def test_rows_do_not_change_once_made() -> None:
+    with pytest.raises(AttributeError):
+        train_row().step = 4  # type: ignore[misc]
+    assert msgspec.structs.replace(train_row(), step=4).step == 4

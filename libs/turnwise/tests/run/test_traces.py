@@ -1,0 +1,220 @@
+"""A trace tells of every token who wrote it, whether it is trained, and how likely it was."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from turnwise.episode import Boundary, BoundaryError, Ending, Limit
+from turnwise.run import traces
+from turnwise.run.jsonl import plain
+from turnwise.run.traces import (
+    choose_eval_traces,
+    choose_traces,
+    parse_trace,
+    token_texts,
+    trace_row,
+)
+
+from .episodes import TOKENIZER, episode, message, segment
+
+
+def authored(row: Mapping[str, Any], number: int = 0) -> list[tuple[str, str]]:
+    part = row["segments"][number]
+    return [(author, "".join(part["texts"][start:stop])) for author, start, stop in part["authors"]]
+
+
+def test_every_token_has_the_author_who_wrote_it() -> None:
+    row = trace_row(episode(), TOKENIZER, step=3, kind="train", why="best")
+    assert authored(row) == [
+        ("template", "<|im_start|>system\n"),
+        ("system", "Be kind."),
+        ("template", "<|im_end|>\n<|im_start|>user\n"),
+        ("user", "Where is it?"),
+        ("template", "<|im_end|>\n<|im_start|>assistant\n"),
+        ("policy", "Let me look.<|im_end|>"),
+        ("template", "\n<|im_start|>user\n<tool_response>\n"),
+        ("tool", "It was sent."),
+        ("template", "\n</tool_response><|im_end|>\n<|im_start|>assistant\n"),
+        ("policy", "Sent.<|im_end|>"),
+    ]
+
+
+def test_a_message_with_a_place_is_looked_for_there_alone() -> None:
+    # The tool repeats the customer's words: by order alone they would be the customer's again.
+    words = "Where is it?"
+    made = episode(tool=words)
+    spans = made.segments[0].spans
+    prompt, environment = spans[0], next(span for span in spans if span.kind == "environment")
+    transcript = [
+        {"role": "user", "content": words, "segment": 0, "span": [prompt.start, prompt.stop]},
+        {"role": "user", "content": "never sent", "segment": None, "span": None},
+        {
+            "role": "tool",
+            "content": words,
+            "segment": 0,
+            "span": [environment.start - 1, environment.stop + 22],
+        },
+    ]
+    row = trace_row(
+        episode(tool=words, transcript=transcript), TOKENIZER, step=0, kind="eval", why="best"
+    )
+    assert [author for author, text in authored(row) if text == words] == ["user", "tool"]
+
+
+def test_the_policys_own_words_stay_its_own_in_a_later_segment() -> None:
+    later = segment(
+        ["Sent."],
+        prompt=message("system", "Be kind.")
+        + message("user", "Where is it?")
+        + message("assistant", "Let me look.")
+        + message("tool", "It was sent."),
+    )
+    made = episode(segments=(*episode().segments, later))
+    row = trace_row(made, TOKENIZER, step=0, kind="eval", why="best")
+    assert ("policy", "Let me look.") in authored(row, 1)
+    masked = row["segments"][1]["prompt_length"]
+    start = next(a[1] for a in row["segments"][1]["authors"] if a[0] == "policy")
+    assert start < masked
+
+
+def test_words_that_the_template_changed_are_the_templates() -> None:
+    made = episode(transcript=[{"role": "user", "content": "WHERE IS IT?"}, {"role": "odd"}])
+    row = trace_row(made, TOKENIZER, step=0, kind="eval", why="best")
+    assert {author for author, _ in authored(row)} == {"template", "policy"}
+
+
+def test_a_row_holds_what_the_episode_did() -> None:
+    made = episode()
+    row = trace_row(made, TOKENIZER, step=3, kind="train", why="best")
+    part, sample = row["segments"][0], made.segments[0]
+    assert row["schema"] == traces.SCHEMA_VERSION
+    assert part["ids"] == sample.ids.tolist()
+    assert part["loss_mask"] == sample.loss_mask.tolist()
+    assert part["logprobs"] == [-0.25 if kept else None for kept in part["loss_mask"]]
+    assert [tuple(span) for span in part["spans"]] == [
+        (span.kind, span.turn, span.start, span.stop) for span in sample.spans
+    ]
+    trace = parse_trace(plain(row))
+    assert (trace.score, trace.ending, trace.metrics) == (1.0, "finished", dict(made.metrics))
+
+
+def test_the_names_of_a_trace_are_frozen() -> None:
+    row = trace_row(episode(), TOKENIZER, step=3, kind="train", why="best")
+    assert traces.SCHEMA_VERSION == 1
+    assert list(row) == [
+        "schema",
+        "step",
+        "kind",
+        "why",
+        "rollout_id",
+        "group_id",
+        "task_id",
+        "ending",
+        "error",
+        "score",
+        "wall_s",
+        "metrics",
+        "info",
+        "transcript",
+        "segments",
+    ]
+    assert list(row["segments"][0]) == [
+        "ids",
+        "texts",
+        "prompt_length",
+        "loss_mask",
+        "logprobs",
+        "spans",
+        "authors",
+        "weight",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"schema": 2}, "this version reads 1, found 2"), ({"step": None}, "step")],
+)
+def test_a_trace_of_another_schema_says_so(changes: dict[str, Any], said: str) -> None:
+    row = plain(trace_row(episode(), TOKENIZER, step=3, kind="train", why="best"))
+    with pytest.raises(ValueError, match=said):
+        parse_trace({**row, **changes})
+
+
+@given(st.text(max_size=40))
+def test_the_texts_of_the_tokens_joined_are_the_text(text: str) -> None:
+    ids = list(text.encode("utf-8", "replace"))
+    texts = token_texts(ids, TOKENIZER)
+    assert len(texts) == len(ids)
+    assert "".join(texts) == bytes(ids).decode("utf-8")
+
+
+@given(st.lists(st.integers(0, 257), max_size=60))
+def test_bytes_that_are_no_text_still_have_one_text_each(ids: list[int]) -> None:
+    assert len(token_texts(ids, TOKENIZER)) == len(ids)
+
+
+def test_a_character_in_several_tokens_stands_at_the_last() -> None:
+    assert token_texts(list("a😀b".encode()), TOKENIZER) == ["a", "", "", "", "😀", "b"]
+
+
+def test_an_unfinished_character_at_the_end_is_shown() -> None:
+    assert token_texts(list("a😀".encode()[:-1]), TOKENIZER) == ["a", "", "", "\ufffd"]
+
+
+def lost(rollout_id: str, boundary: Boundary) -> Any:
+    return episode(
+        rollout_id, score=None, ending=Ending.lost(BoundaryError(boundary, "gone")), segments=()
+    )
+
+
+def test_a_step_keeps_the_notable_and_one_of_each_loss() -> None:
+    episodes = [
+        episode("a", score=0.5),
+        episode("b", score=1.0, answer="Let me look at that for you."),
+        episode("c", score=0.0, ending=Ending.stopped(Limit.TURNS)),
+        lost("d", Boundary.USER),
+        lost("e", Boundary.USER),
+        lost("f", Boundary.ENGINE),
+    ]
+    chosen = [(why, made.rollout_id) for why, made in choose_traces(episodes)]
+    assert chosen == [
+        ("best+longest", "b"),
+        ("worst", "c"),
+        ("lost:user", "d"),
+        ("lost:engine", "f"),
+    ]
+
+
+def test_a_step_without_scores_keeps_its_losses() -> None:
+    assert [why for why, _ in choose_traces([lost("a", Boundary.JUDGE)])] == ["lost:judge"]
+    assert choose_traces([]) == []
+
+
+def test_an_evaluation_keeps_some_of_all_tasks() -> None:
+    episodes = [episode(f"task{index}#0", score=index % 2) for index in range(100)]
+    chosen = choose_eval_traces(episodes)
+    assert len(chosen) == traces.EVAL_TRACES
+    assert [why for why, _ in chosen].count("sample") == traces.EVAL_TRACES - 2
+    places = sorted(int(made.rollout_id[4:-2]) for _, made in chosen)
+    assert places[-1] >= 80
+
+
+def test_long_episodes_do_not_fill_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "MAX_TOKENS", 300)
+    episodes = [
+        episode("a", score=1.0, answer="x" * 500),
+        episode("b", score=0.0),
+        episode("c", score=0.5),
+    ]
+    assert [made.rollout_id for _, made in choose_traces(episodes)] == ["a"]
+    episodes[0] = episode("a", score=0.7, answer="x" * 500)
+    episodes[2] = episode("c", score=1.0)
+    assert [made.rollout_id for _, made in choose_traces(episodes)] == ["c", "b"]
+
+
+def test_a_score_that_is_no_number_does_not_stop_a_run() -> None:
+    row = trace_row(episode(score=math.nan), TOKENIZER, step=0, kind="eval", why="best")
+    assert parse_trace(plain(row)).score is None
