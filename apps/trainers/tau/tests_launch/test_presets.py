@@ -42,8 +42,11 @@ slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std
 --disable-bias-linear --normalization RMSNorm --norm-epsilon 1e-6 --rotary-base 5000000
 --vocab-size 151936 --kv-channels 128 --qk-layernorm
 """
-# What this product adds to it: its hooks, and the node's size that slime would take for 8 GPUs.
+# What this product adds to it: its hooks (the filter drops the same groups, and those with too many
+# lost members), the length of a conversation, and the node's size, which slime would take for 8.
 ADDED = {
+    "--dynamic-sampling-filter-path": ["turnwise.slime.dynamic_filter"],
+    "--rollout-max-context-len": ["16384"],
     "--custom-generate-function-path": ["turnwise.slime.generate"],
     "--custom-rm-path": ["turnwise.slime.reward_func"],
     "--custom-reward-post-process-path": ["turnwise.slime.post_process_rewards"],
@@ -89,7 +92,9 @@ def test_every_preset_of_the_product_is_there() -> None:
     assert names == ["qwen2.5-3b", "qwen2.5-7b", "qwen3-4b-instruct-2507", "qwen3-8b"]
 
 
-def test_the_4b_preset_has_every_argument_of_the_published_example_and_no_other() -> None:
+def test_the_4b_preset_has_every_argument_of_the_published_example_and_what_the_hooks_need() -> (
+    None
+):
     made = plan(HERE.parent / "presets" / "qwen3-4b-instruct-2507.toml").options
     example = check_arguments(EXAMPLE.split())
     assert {name: comparable(values) for name, values in made.items()} == {

@@ -19,6 +19,7 @@ colocate = true
 [rollout]
 num-rollout = 2
 rollout-batch-size = 4
+rollout-max-context-len = 4096
 n-samples-per-prompt = 2
 global-batch-size = 8
 [ckpt]
@@ -90,7 +91,12 @@ def test_a_model_without_latent_attention_keeps_the_flash_backend(file: Path) ->
 
 
 def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
-    options = {"--rollout-batch-size": ["1"], "--num-rollout": ["1"], "--colocate": []}
+    options = {
+        "--rollout-batch-size": ["1"],
+        "--num-rollout": ["1"],
+        "--rollout-max-context-len": ["9"],
+        "--colocate": [],
+    }
     check_rules(options)
     with pytest.raises(ConfigError, match="attention-backend: flash does not run models"):
         check_rules({**options, "--multi-latent-attention": [], "--attention-backend": ["flash"]})
@@ -123,6 +129,7 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         ("--ray.env-vars.WANDB_API_KEY abc", "WANDB_API_KEY looks like a secret"),
         ("--rays.address x", "unknown section 'rays'; did you mean 'ray'?"),
         ("--tau.env", "--tau.env: takes a value"),
+        ("--tau.tool-format qwen26", "unknown format of tool calls 'qwen26'; did you mean"),
         ("--colocate maybe", "--colocate: takes nothing, true or false, found 'maybe'"),
         ("stray --lr 1", "'stray' belongs to no flag"),
     ],
@@ -145,6 +152,7 @@ def test_what_cannot_work_is_refused_with_the_mend(
         ("save = ", "save-interval = 5\nsaves = ", "unknown flag of slime 'saves'"),
         ("rollout-batch-size = 4", "", "rollout-batch-size: is needed"),
         ("num-rollout = 2", "", "num-rollout: is needed (or num-epoch)"),
+        ("rollout-max-context-len = 4096", "", "rollout-max-context-len: is needed, the tokens"),
         ('save = "/ckpt/run"', "save-interval = 5", "save-interval: needs save"),
         ('ref-load = "/ckpt/ref"', "use-kl-loss = true", "ref-load: is needed for the KL"),
     ],

@@ -74,6 +74,7 @@ colocate = true
 [rollout]
 num-rollout = 1
 rollout-batch-size = 4
+rollout-max-context-len = 4096
 """
 
 

@@ -12,7 +12,7 @@ import difflib
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -92,7 +92,7 @@ def model_arguments() -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(words.split()) for name, words in _table("slime_models.tsv")[1]}
 
 
-def unknown(name: str, known: Sequence[str] | Mapping[str, Any], what: str) -> str:
+def unknown(name: str, known: Iterable[str], what: str) -> str:
     """The sentence for a name that does not exist, with the nearest one that does."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"unknown {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")

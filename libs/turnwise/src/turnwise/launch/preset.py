@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import toolparse
 from pydantic import Field, field_validator, model_validator
 
 from turnwise.config import Config, ConfigError
@@ -83,6 +84,28 @@ class TauConfig(Config):
     """Environment variable that holds the endpoint's key on the nodes; the key is kept nowhere."""
     max_turns: int = Field(default=30, ge=1)
     """Turns of the agent after which an episode stops."""
+    prompt: Literal["full", "compact"] = "full"
+    """What the policy is shown; `compact` is for policies of a few million parameters."""
+    several_calls: Literal["first", "all", "error"] = "first"
+    """What to do with more than one call in a turn."""
+    max_format_errors: int = Field(default=3, ge=1)
+    """Turns in a row without a readable call after which an episode stops."""
+    user_deadline_s: float = Field(default=120.0, gt=0)
+    """Seconds for each message of the customer."""
+    engine_deadline_s: float = Field(default=600.0, gt=0)
+    """Seconds for each sampled turn, repeats of a request included."""
+    tool_format: str | None = None
+    """How the policy writes calls, a name of `toolparse.formats()`; without it
+    sglang-tool-call-parser, else qwen25."""
+    on_rewrite: Literal["keep", "fork", "error"] = "keep"
+    """What to do where the chat template rewrites history (see `tokendelta.Session`)."""
+
+    @field_validator("tool_format")
+    @classmethod
+    def _format_exists(cls, name: str | None) -> str | None:
+        if name is not None and name not in toolparse.formats():
+            raise ValueError(unknown(name, toolparse.formats(), "format of tool calls"))
+        return name
 
     @model_validator(mode="after")
     def _split_exists(self) -> TauConfig:

@@ -165,6 +165,15 @@ def no_secrets(options: Options) -> None:
             )
 
 
+def conversations_have_a_limit(options: Options) -> None:
+    """The hooks stop an episode at this length; slime itself has no default for it."""
+    names = ("--rollout-max-context-len", "--sglang-context-length", "--max-position-embeddings")
+    if not any(name in options for name in names):
+        raise ConfigError(
+            "rollout-max-context-len: is needed, the tokens of a conversation with its prompt"
+        )
+
+
 def attention_fits(options: Options) -> None:
     """Megatron's flash attention has no multi-head latent attention."""
     backend = options.get("--attention-backend", ["auto"])[0]
@@ -184,6 +193,7 @@ RULES: tuple[Callable[[Options], None], ...] = (
     checkpoints_have_a_place,
     batch_has_a_limit,
     estimator_fits,
+    conversations_have_a_limit,
     attention_fits,
     no_secrets,
 )
