@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolparse._parsed import Parsed
+from toolparse._model import Parsed
 
 RESPOND = "respond"
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 from toolparse import _sglang
 from toolparse._formats import grammar_of
 from toolparse._masks import Tokens
-from toolparse._model import Call, Source
-from toolparse._parsed import Parsed
+from toolparse._model import Call, Parsed, Source
 from toolparse._run import Run
 from toolparse._tools import ToolSet, compiled
 
@@ -66,6 +65,10 @@ def parse(
     toolset = compiled(tools)
     if mode == "sglang":
         return sglang(format, source, toolset, False)
+    if tokens is None and max_calls is None and not validate:
+        fast = grammar.fast(source, toolset, thinking)
+        if fast is not None:
+            return fast
     run = Run(
         grammar,
         source,
@@ -77,7 +80,7 @@ def parse(
         validate=validate,
     )
     run.advance(True)
-    return Parsed(run)
+    return run.result()
 
 
 def sglang(format: str, source: Source, toolset: ToolSet | None, streamed: bool) -> Parsed:
@@ -95,7 +98,7 @@ def sglang(format: str, source: Source, toolset: ToolSet | None, streamed: bool)
         )
         for position, (name, spelled, index, block) in enumerate(items)
     ]
-    return Parsed(run, content, calls)
+    return run.result(content, calls)
 
 
 def loaded(text: str) -> Any:

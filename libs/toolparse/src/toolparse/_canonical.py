@@ -10,8 +10,8 @@ import json
 import re
 from typing import Final
 
-from toolparse._model import Call, Error
-from toolparse._run import Run
+from toolparse._model import Call, Error, Parsed
+from toolparse._run import Grammar
 from toolparse._tagged_json import TaggedJson
 from toolparse._tagged_pairs import TaggedPairs
 
@@ -50,38 +50,39 @@ _MARKS: Final = (
 )
 
 
-def flags(run: Run, content: list[Span]) -> list[Error]:
-    """All flags of a run, in text order."""
+def flags(parsed: Parsed) -> list[Error]:
+    """All flags of a parse, in text order."""
+    content = parsed.content_byte_spans
     found: list[Error] = []
 
     def add(kind: str, span: Span, param: str | None = None, call: int | None = None) -> None:
         sentence = _SENTENCES[kind]
         if param is not None:
             sentence = f"{sentence[:-1]}: {param}."
-        found.append(Error(run.source, kind, sentence, span, None, param, call))
+        found.append(Error(parsed.source, kind, sentence, span, None, param, call))
 
-    data = run.data
+    data = parsed.source.data
     fenced = False
-    for call in run.attempts:
+    for call in parsed.attempts:
         if call.error is None:
             inside = _in_fence(data, content, call.byte_span[0])
             fenced = fenced or inside
             if inside:
                 add("in_code_fence", call.byte_span, None, call.index)
-            for kind, param in reasons(run, call):
+            for kind, param in reasons(parsed.grammar, call):
                 add(kind, call.byte_span, param, call.index)
-    if run.executable and not fenced:
-        last = max(call.byte_span[1] for call in run.attempts)
+    if parsed.calls and not fenced:
+        last = max(call.byte_span[1] for call in parsed.attempts)
         for start, end in content:
             if end > last and data[max(start, last) : end].strip():
                 add("trailing_text", (max(start, last), content[-1][1]))
                 break
-    if not run.attempts:
-        other = _without_markers(run)
+    if not parsed.attempts:
+        other = _without_markers(parsed)
         if other is not None:
             add(other[0], (0, len(data)), other[1])
-    if run.cut >= 0:
-        add("stop_token", (run.cut, len(data)))
+    if parsed.cut >= 0:
+        add("stop_token", (parsed.cut, len(data)))
     return found
 
 
@@ -91,9 +92,9 @@ def _in_fence(data: bytes | bytearray, content: list[Span], at: int) -> bool:
     return fences % 2 == 1
 
 
-def _without_markers(run: Run) -> Reason | None:
+def _without_markers(parsed: Parsed) -> Reason | None:
     """What a text without attempts seems to be."""
-    data = bytes(run.data[: run.cut if run.cut >= 0 else len(run.data)])
+    data = bytes(parsed.source.data[: parsed.cut if parsed.cut >= 0 else None])
     body = data.strip()
     if body[:1] in (b"{", b"[") and b'"name"' in body:
         try:
@@ -104,16 +105,15 @@ def _without_markers(run: Run) -> Reason | None:
         if isinstance(first, dict) and isinstance(first.get("name"), str):
             if "arguments" in first or "parameters" in first:
                 return "markers_missing", None
-    own = {opener for opener in run.grammar.openers}
+    own = {opener for opener in parsed.grammar.openers}
     for mark, name in _MARKS:
         if mark in data and not any(mark in opener for opener in own):
             return "looks_like", name
     return None
 
 
-def reasons(run: Run, call: Call) -> list[Reason]:
+def reasons(grammar: Grammar, call: Call) -> list[Reason]:
     """Why the block of an executable call is not canonical; empty where it is."""
-    grammar = run.grammar
     if call.name is None or call.arguments is None:
         return []
     raw = call.raw
@@ -125,7 +125,7 @@ def reasons(run: Run, call: Call) -> list[Reason]:
     found: list[Reason] = []
     inner = getattr(grammar, "inner", grammar)
     if isinstance(inner, TaggedJson) and inner.close:
-        found += _object_reasons(inner, run, call)
+        found += _object_reasons(inner, call)
     elif own is not None and _squeezed(raw.replace(own, "", 1)) != _squeezed(
         written.replace(spelled, "", 1)
     ):
@@ -148,7 +148,7 @@ def _squeezed(text: str) -> str:
     return _SPACE.sub("", text)
 
 
-def _object_reasons(grammar: TaggedJson, run: Run, call: Call) -> list[Reason]:
+def _object_reasons(grammar: TaggedJson, call: Call) -> list[Reason]:
     """Differences around the object of a tagged-JSON call and in its own keys."""
     found: list[Reason] = []
     inside = call.raw.removeprefix(grammar.open.decode()).removesuffix(grammar.close.decode())

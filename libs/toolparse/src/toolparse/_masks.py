@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from toolparse._model import Source
-from toolparse._parsed import Parsed
+from toolparse._model import Parsed, Source
 
 Span = tuple[int, int]
 WHAT: Final = ("block", "name", "arguments", "values", "markup", "reasoning", "content")

@@ -30,6 +30,30 @@ cdef class Call:
     cdef readonly tuple repairs
     cdef object _values
     cdef object _converted
-    cdef dict _from_values(self)
     cdef readonly Py_ssize_t tool_index
+    cdef dict _from_values(self)
+
+
+cdef Call new_call(
+    Source source, Py_ssize_t index, Py_ssize_t start, Py_ssize_t end, object name,
+    Py_ssize_t name_start, Py_ssize_t name_end, Py_ssize_t args_start, Py_ssize_t args_end,
+)
+
+
+cdef class Parsed:
+    cdef readonly Source source
+    cdef readonly list attempts
+    cdef readonly list errors
+    cdef list _calls
+    cdef readonly object grammar
+    cdef readonly list reasoning_byte_spans
+    cdef readonly list markup_byte_spans
+    cdef readonly Py_ssize_t cut
+    cdef object _content
     cdef object _flags
+
+
+cdef Parsed new_parsed(
+    Source source, list attempts, list errors, object grammar, list reasoning, list markup,
+    Py_ssize_t cut,
+)

@@ -53,6 +53,7 @@ class Call:
     arguments_byte_span: tuple[int, int] | None
     value_spans: dict[str, tuple[int, int]] | None
     value_byte_spans: dict[str, tuple[int, int]] | None
+    def to_dict(self) -> dict[str, Any]: ...
     def __init__(
         self,
         source: Source,
@@ -71,3 +72,37 @@ class Call:
         raw_arguments: str | None = None,
         tool_index: int = -1,
     ) -> None: ...
+
+class Parsed:
+    source: Source
+    attempts: list[Call]
+    errors: list[Error]
+    calls: list[Call]
+    grammar: Any
+    cut: int
+    content: str
+    content_spans: list[tuple[int, int]]
+    content_byte_spans: list[tuple[int, int]]
+    reasoning: str | None
+    reasoning_spans: list[tuple[int, int]]
+    reasoning_byte_spans: list[tuple[int, int]]
+    markup_byte_spans: list[tuple[int, int]]
+    stop_span: tuple[int, int] | None
+    stop_byte_span: tuple[int, int] | None
+    flags: list[Error]
+    is_canonical: bool
+    canonical_text: str | None
+    counts: dict[str, int]
+    def __init__(
+        self,
+        source: Source,
+        attempts: list[Call],
+        errors: list[Error],
+        grammar: Any,
+        reasoning: list[tuple[int, int]],
+        markup: list[tuple[int, int]],
+        cut: int,
+        content: str | None = None,
+        calls: list[Call] | None = None,
+    ) -> None: ...
+    def to_dict(self) -> dict[str, Any]: ...

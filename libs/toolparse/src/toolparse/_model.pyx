@@ -3,7 +3,9 @@
 
 import json
 
-from toolparse._kinds import GROUPS
+from collections import Counter
+
+from toolparse._kinds import GROUPS, KINDS
 from toolparse._scan import json_value
 
 cdef object UNSET = object()
@@ -136,7 +138,6 @@ cdef class Call:
         self._converted = converted
         self.error = error
         self.repairs = repairs
-        self._flags = None
 
     @property
     def ok(self):
@@ -206,6 +207,13 @@ cdef class Call:
                 self._arguments = None if raw is None else json.loads(raw)
         return self._arguments
 
+    def to_dict(self):
+        """Plain data for a trace."""
+        return {
+            "name": self.name, "arguments": self.arguments, "status": self.status,
+            "id": self.id, "repairs": list(self.repairs), "span": list(self.span),
+        }
+
     cdef dict _from_values(self):
         cdef dict result = {}
         for key, span in self._values.items():
@@ -235,3 +243,169 @@ cdef class Call:
         if self.error is not None:
             return f"Call({self.name!r}, {self.raw_arguments!r}, error={self.error.kind!r})"
         return f"Call({self.name!r}, {self.arguments!r})"
+
+
+cdef Call new_call(
+    Source source, Py_ssize_t index, Py_ssize_t start, Py_ssize_t end, object name,
+    Py_ssize_t name_start, Py_ssize_t name_end, Py_ssize_t args_start, Py_ssize_t args_end,
+):
+    """An executable call, without the cost of keyword arguments."""
+    cdef Call call = Call.__new__(Call)
+    call._source = source
+    call.index = index
+    call.start = start
+    call.end = end
+    call.name = name
+    call.name_start = name_start
+    call.name_end = name_end
+    call.args_start = args_start
+    call.args_end = args_end
+    call._arguments = UNSET
+    call.repairs = ()
+    call.tool_index = -1
+    return call
+
+
+cdef Parsed new_parsed(
+    Source source, list attempts, list errors, object grammar, list reasoning, list markup,
+    Py_ssize_t cut,
+):
+    cdef Parsed parsed = Parsed.__new__(Parsed)
+    parsed.source = source
+    parsed.attempts = attempts
+    parsed.errors = errors
+    parsed.grammar = grammar
+    parsed.reasoning_byte_spans = reasoning
+    parsed.markup_byte_spans = markup
+    parsed.cut = cut
+    return parsed
+
+
+cdef class Parsed:
+    """calls: what may be executed; attempts: those and the refused ones, in text order;
+    errors: why calls were refused.
+
+    content: the text outside of blocks, reasoning, markup and stop tokens, byte for byte.
+    reasoning: the text of the think blocks, or None. Only attempts and errors are computed
+    before they are asked for.
+    """
+
+    def __init__(
+        self, source, attempts, errors, grammar, reasoning, markup, cut, content=None, calls=None
+    ):
+        self.source = source
+        self.attempts = attempts
+        self.errors = errors
+        self.grammar = grammar
+        self.reasoning_byte_spans = reasoning
+        self.markup_byte_spans = markup
+        self.cut = cut
+        self._content = content
+        self._calls = calls
+
+    @property
+    def calls(self):
+        cdef Call call
+        if self._calls is None:
+            if self.errors:
+                self._calls = [call for call in self.attempts if call.error is None]
+            else:
+                self._calls = self.attempts
+        return self._calls
+
+    @property
+    def content_byte_spans(self):
+        """Where the content lies, as half-open byte spans in text order."""
+        cdef Py_ssize_t n = len(self.source.data)
+        taken = [call.byte_span for call in self.attempts]
+        taken += self.reasoning_byte_spans
+        taken += self.markup_byte_spans
+        if self.cut >= 0:
+            taken.append((self.cut, n))
+        taken.sort()
+        spans = []
+        pos = 0
+        for start, end in taken:
+            if start > pos:
+                spans.append((pos, start))
+            pos = max(pos, end)
+        if pos < n:
+            spans.append((pos, n))
+        return spans
+
+    @property
+    def content_spans(self):
+        """The same in characters."""
+        return [self.source.span(span) for span in self.content_byte_spans]
+
+    @property
+    def content(self):
+        if self._content is None:
+            self._content = "".join(
+                [self.source.decoded(span[0], span[1]) for span in self.content_byte_spans]
+            )
+        return self._content
+
+    @property
+    def reasoning(self):
+        spans = self.reasoning_byte_spans
+        if not spans:
+            return None
+        return "".join([self.source.decoded(span[0], span[1]) for span in spans])
+
+    @property
+    def reasoning_spans(self):
+        return [self.source.span(span) for span in self.reasoning_byte_spans]
+
+    @property
+    def stop_byte_span(self):
+        """The stop tokens at the end, or None."""
+        return (self.cut, len(self.source.data)) if self.cut >= 0 else None
+
+    @property
+    def stop_span(self):
+        span = self.stop_byte_span
+        return None if span is None else self.source.span(span)
+
+    @property
+    def flags(self):
+        """What does not hinder a call but a trainer may want to know: trailing text, code
+        fences, stop tokens, spellings that the template would not write."""
+        if self._flags is None:
+            from toolparse._canonical import flags
+
+            self._flags = flags(self)
+        return self._flags
+
+    @property
+    def is_canonical(self):
+        """Whether the template would write the calls as the model did."""
+        if self.errors:
+            return False
+        return not any([f.group == "non_canonical" and f.kind != "stop_token" for f in self.flags])
+
+    @property
+    def canonical_text(self):
+        """What the template writes for the executable calls, or None without any."""
+        calls = [(call.name or "", call.arguments or {}) for call in self.calls]
+        return self.grammar.write(calls) if calls else None
+
+    @property
+    def counts(self):
+        """Errors and flags per kind, every kind named, for metrics."""
+        found = Counter([error.kind for error in self.errors])
+        found.update([flag.kind for flag in self.flags])
+        return {kind: found[kind] for kind in KINDS}
+
+    def to_dict(self):
+        """Plain data for a trace: content, reasoning, attempts, errors, flags."""
+        return {
+            "content": self.content,
+            "reasoning": self.reasoning,
+            "attempts": [call.to_dict() for call in self.attempts],
+            "errors": [error.to_dict() for error in self.errors],
+            "flags": [flag.to_dict() for flag in self.flags],
+        }
+
+    def __repr__(self):
+        return f"Parsed(calls={self.calls!r}, errors={self.errors!r}, content={self.content!r})"

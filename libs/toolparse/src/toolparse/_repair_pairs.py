@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from toolparse import _repair
-from toolparse._pairs_py import NAME_LIMIT, skip_space, unframed
+from toolparse._pairs import NAME_LIMIT, skip_space, unframed
 from toolparse._run import Repaired, Run, Span
 from toolparse._scan import find_any
 from toolparse._tools import Misfit, type_of

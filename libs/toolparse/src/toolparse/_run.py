@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from toolparse._messages import message
-from toolparse._model import Call, Error, Source
+from toolparse._model import Call, Error, Parsed, Source
 from toolparse._scan import find_any
 from toolparse._tools import misfit
 
@@ -87,6 +87,10 @@ class Grammar:
     def within(self, run: Run, pos: int, n: int, final: bool) -> int:
         """Goes on inside a section that `block` has opened (`run.inside`)."""
         raise NotImplementedError
+
+    def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
+        """The result for a text without a fault, where a fast path knows the format."""
+        return None
 
     def write(self, calls: Sequence[Written]) -> str:
         """The text that the chat template writes for these calls."""
@@ -406,6 +410,20 @@ class Run:
                 repairs=repairs,
                 **more,
             )
+        )
+
+    def result(self, content: str | None = None, calls: list[Call] | None = None) -> Parsed:
+        """What was read."""
+        return Parsed(
+            self.source,
+            self.attempts,
+            self.errors,
+            self.grammar,
+            self.reasoning,
+            self.markup,
+            self.cut,
+            content,
+            calls,
         )
 
     def checked(

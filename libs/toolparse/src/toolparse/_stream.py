@@ -6,8 +6,7 @@ import codecs
 
 from toolparse._api import Tools, check_mode, encoded, sglang
 from toolparse._formats import grammar_of
-from toolparse._model import Call, Source
-from toolparse._parsed import Parsed
+from toolparse._model import Call, Parsed, Source
 from toolparse._run import Run
 from toolparse._tools import compiled
 
@@ -118,4 +117,4 @@ class Stream:
             return sglang(self._format, source, self._toolset, True)
         run = self._new(source)
         run.advance(True)
-        return Parsed(run)
+        return run.result()

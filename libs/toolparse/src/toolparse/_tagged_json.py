@@ -15,8 +15,11 @@ import json
 from collections.abc import Callable, Sequence
 
 from toolparse import _repair
+from toolparse._fast import Tags, tagged_json
+from toolparse._model import Parsed, Source
 from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Written
 from toolparse._scan import find_any, json_value
+from toolparse._tools import ToolSet
 
 OK, TRUNCATED, SYNTAX, CONTROL, SURROGATE, DEPTH, NUMBER = range(7)
 _SPACE = b" \t\r\n"
@@ -55,6 +58,15 @@ class TaggedJson(Grammar):
         self.names = tuple(b'"' + name + b'"' for name in names)
         self.arguments = tuple(b'"' + name + b'"' for name in arguments)
         super().__init__()
+        self.tags = None
+        if type(self) is TaggedJson and close_tag and self.think and open_tag[:1] == b"<":
+            keys = (self.names, self.arguments)
+            self.tags = Tags(open_tag, close_tag, *keys, self.think, self.stops)
+
+    def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
+        if self.tags is None:
+            return None
+        return tagged_json(source, self.tags, self, tools, thinking)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data

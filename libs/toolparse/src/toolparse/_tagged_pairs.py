@@ -19,11 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from toolparse import _repair_pairs
+from toolparse._fast import PairTags, tagged_pairs
+from toolparse._model import Parsed, Source
 from toolparse._pairs import MORE, NAME, OK, REPEATED, TAG, Scanned, Shape, scan_call
 from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, Written, skip_space
 from toolparse._scan import find_any, json_value
 from toolparse._tagged_json import json_fault
-from toolparse._tools import Misfit
+from toolparse._tools import Misfit, ToolSet
 
 _DETAILS = {
     NAME: "the name is not closed",
@@ -67,6 +69,18 @@ class TaggedPairs(Grammar):
         self.window = max(map(len, (shape.section_open, shape.section_close, shape.call_open)))
         self.outer_close = shape.section_close or shape.call_close
         super().__init__()
+        self.tags = None
+        plain = not (shape.attributes or json_body or decode or shape.cdata or shape.type_open)
+        same_byte = all(opener[:1] == b"<" for opener in self.openers)
+        known = type(self) is TaggedPairs and fallback == "string"
+        if plain and same_byte and known and self.think is not None:
+            if not shape.section_open or alone:
+                self.tags = PairTags(shape, single, self.think, self.stops)
+
+    def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
+        if self.tags is None:
+            return None
+        return tagged_pairs(source, self.tags, self, tools, thinking)
 
     def write(self, calls: Sequence[Written]) -> str:
         shape = self.shape
