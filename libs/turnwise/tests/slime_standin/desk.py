@@ -1,0 +1,115 @@
+"""A policy for tests: it serves the customers of the compact retail family by the annotated calls.
+
+`Desk.answer` plugs into `FakeSGLang`. It reads the prompt's text alone, as a model does: which
+customer speaks, and how many turns were taken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+from turnwise.taubench import Task, user_profile
+from turnwise.taubench.episode import compact_user
+from turnwise.taubench.splits import family_tasks
+from turnwise.users.script import write_script
+
+from .servers import Call, Turn
+
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+GOODBYE = "All of it is done."
+
+
+def make_tokenizer() -> Any:
+    """259 tokens: three of ChatML and the bytes."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *alphabet])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    make: Any = PreTrainedTokenizerFast
+    fast = make(tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    fast.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
+    fast.chat_template = (files("turnwise.local") / "chatml_tools.jinja").read_text("utf-8")
+    return fast
+
+
+def save_tokenizer(folder: Path) -> str:
+    """Writes the tokenizer to `folder`; the value for `--hf-checkpoint`."""
+    make_tokenizer().save_pretrained(folder)
+    return str(folder)
+
+
+@cache
+def openings() -> dict[str, Task]:
+    """The tasks of the family whose customer speaks like no other, by the first message."""
+    found: dict[str, list[Task]] = {}
+    for task in family_tasks():
+        script = write_script(task.user_id, task.instruction, user_profile(task))
+        found.setdefault(compact_user().start(script), []).append(task)
+    return {words: tasks[0] for words, tasks in found.items() if len(tasks) == 1}
+
+
+def prompts(count: int) -> list[Any]:
+    """`count` samples of slime as its data source reads them from a prepared file."""
+    from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
+
+    tasks = sorted(openings().values(), key=lambda task: task.index)[:count]
+    return [
+        Sample(
+            prompt=task.index,
+            label=f"label of {task.index}",
+            metadata={"env": task.domain, "task_split": task.split},
+        )
+        for task in tasks
+    ]
+
+
+class Desk:
+    """Says the annotated calls one a turn and then goodbye; `wrong` sessions say it at once.
+
+    Attributes:
+        sessions: Routing keys in the order of their first call.
+    """
+
+    def __init__(
+        self, tokenizer: Any, *, wrong: Callable[[int], bool] = lambda number: False
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._wrong = wrong
+        self.sessions: list[str] = []
+
+    async def answer(self, call: Call) -> Turn:
+        if call.session not in self.sessions:
+            self.sessions.append(call.session)
+        text = self._tokenizer.decode(call.body["input_ids"])
+        wrong = self._wrong(self.sessions.index(call.session))
+        return self.turn(GOODBYE if wrong else words(text))
+
+    def turn(self, text: str, *, stop: bool = True) -> Turn:
+        """A turn with log-probs that tell its tokens apart."""
+        ids = [*self._tokenizer.encode(text, add_special_tokens=False)]
+        ids += [self._tokenizer.eos_token_id] * stop
+        return Turn(ids, scores(ids), "stop" if stop else "length")
+
+
+def words(prompt: str) -> str:
+    """The next turn of an agent that knows the annotated calls."""
+    opening = prompt.split("<|im_start|>user\n")[1].split("<|im_end|>")[0]
+    turn = prompt.count("<|im_start|>assistant\n") - 1
+    actions = openings()[opening].actions
+    if turn >= len(actions):
+        return GOODBYE
+    call = {"name": actions[turn].name, "arguments": dict(actions[turn].kwargs)}
+    return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
+
+
+def scores(ids: Sequence[int]) -> list[float]:
+    """A log-prob for each id, exact in float32."""
+    return [-((token + place) % 31 + 1) / 64 for place, token in enumerate(ids)]

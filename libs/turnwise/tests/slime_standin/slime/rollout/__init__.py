@@ -1,0 +1,1 @@
+"""See `slime_standin`."""
