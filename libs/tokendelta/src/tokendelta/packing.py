@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokendelta._core import fill_positions
+from tokendelta._core import fill_positions, pack_streams
+from tokendelta.balancing import first_fit_decreasing, karmarkar_karp, split_to_multiple
 from tokendelta.errors import LengthError
 from tokendelta.sample import FloatArray, IntArray, MaskArray, Sample
 
@@ -22,6 +23,7 @@ class MicroBatch:
     loss_mask     uint8[n], 1 where the token was sampled and is trained; 0 over prompts
     logprobs      float32[n], NaN where loss_mask is 0
     sample_index  int32[s], which of the samples given to `pack` each sequence is
+    rank          the data-parallel rank that the batch is meant for
 
     Streams are token-aligned: index i belongs to ids[i]. The log-prob that a model computes at
     position i - 1 is the one to compare with logprobs[i].
@@ -33,14 +35,31 @@ class MicroBatch:
     loss_mask: MaskArray
     logprobs: FloatArray
     sample_index: IntArray
+    rank: int = 0
 
 
-def pack(samples: Sequence[Sample], max_tokens: int) -> list[MicroBatch]:
-    """Fill micro-batches of up to `max_tokens` tokens, first fit decreasing.
+def pack(
+    samples: Sequence[Sample],
+    max_tokens: int,
+    *,
+    ranks: int = 1,
+    crossover: int | None = None,
+) -> list[MicroBatch]:
+    """Fill micro-batches of up to `max_tokens` tokens and spread them over ranks.
 
-    Longer samples come first, ties keep their order. Raises LengthError for a sample longer than
-    max_tokens: cut it with `Session.samples(max_len=...)`.
+    Batches are filled first fit decreasing. With more than one rank, batches are split until their
+    number is a multiple of `ranks`, as far as there are sequences, and Karmarkar-Karp gives every
+    rank as many of them with near equal cost; the result is ordered by rank.
+
+    crossover  the sequence length at which attention costs as much as the rest of the model. The
+               cost of a sequence of n tokens is n + n * n / crossover; without it, n.
+
+    Raises LengthError for a sample longer than max_tokens, ValueError for ranks below 1.
     """
+    if ranks < 1:
+        raise ValueError(f"ranks is {ranks}, it must be at least 1")
+    if crossover is not None and crossover < 1:
+        raise ValueError(f"crossover is {crossover}, it must be at least 1")
     lengths = [len(sample.ids) for sample in samples]
     for index, length in enumerate(lengths):
         if length > max_tokens:
@@ -48,35 +67,38 @@ def pack(samples: Sequence[Sample], max_tokens: int) -> list[MicroBatch]:
                 f"sample {index} has {length} tokens, more than max_tokens={max_tokens}; cut it"
                 " with samples(max_len=...) or raise max_tokens"
             )
-    bins: list[list[int]] = []
-    room: list[int] = []
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        place = next((b for b, free in enumerate(room) if free >= lengths[index]), -1)
-        if place < 0:
-            bins.append([])
-            room.append(max_tokens)
-        bins[place].append(index)
-        room[place] -= lengths[index]
-    return [_lay_out(samples, members) for members in bins]
+    bins = first_fit_decreasing(lengths, max_tokens)
+    if ranks == 1:
+        return [_lay_out(samples, members, 0) for members in bins]
+    bins = split_to_multiple(bins, lengths, ranks)
+    costs = [sum(_cost(lengths[i], crossover) for i in members) for members in bins]
+    groups = karmarkar_karp(costs, ranks)
+    return [
+        _lay_out(samples, bins[place], rank) for rank, group in enumerate(groups) for place in group
+    ]
 
 
-def _lay_out(samples: Sequence[Sample], members: Sequence[int]) -> MicroBatch:
-    lengths = np.array([len(samples[index].ids) for index in members], dtype=np.int32)
+def _cost(length: int, crossover: int | None) -> float:
+    return length + (length * length / crossover if crossover else 0.0)
+
+
+def _lay_out(samples: Sequence[Sample], members: Sequence[int], rank: int) -> MicroBatch:
+    chosen = [samples[index] for index in members]
+    lengths = np.array([len(sample.ids) for sample in chosen], dtype=np.int32)
     cu_seqlens = np.zeros(len(members) + 1, dtype=np.int32)
     np.cumsum(lengths, out=cu_seqlens[1:])
     size = int(cu_seqlens[-1])
     ids = np.empty(size, dtype=np.int32)
-    mask = np.zeros(size, dtype=np.uint8)
-    logprobs = np.full(size, np.nan, dtype=np.float32)
+    mask = np.empty(size, dtype=np.uint8)
+    logprobs = np.empty(size, dtype=np.float32)
     positions = np.empty(size, dtype=np.int32)
     fill_positions(positions, lengths)
-    for at, index in zip(cu_seqlens[:-1].tolist(), members, strict=True):
-        sample = samples[index]
-        stop = at + len(sample.ids)
-        ids[at:stop] = sample.ids
-        mask[at + sample.prompt_length : stop] = sample.loss_mask
-        logprobs[at + sample.prompt_length : stop] = sample.logprobs
-    return MicroBatch(ids, positions, cu_seqlens, mask, logprobs, np.array(members, dtype=np.int32))
+    at = 0
+    for sample in chosen:
+        pack_streams(ids, mask, logprobs, at, sample.ids, sample.loss_mask, sample.logprobs)
+        at += len(sample.ids)
+    index = np.array(members, dtype=np.int32)
+    return MicroBatch(ids, positions, cu_seqlens, mask, logprobs, index, rank)
 
 
 def unpack(batches: Sequence[MicroBatch]) -> list[tuple[IntArray, MaskArray, FloatArray]]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tokendelta._core import Tokens
 from tokendelta.audit import audit
+from tokendelta.byte_pair import BytePairEncoder, byte_pair_encoder
 from tokendelta.continuation import Continuations
 from tokendelta.encoding import Encoder, HuggingFaceEncoder, SpecialTokens, TextEncoder
 from tokendelta.findings import Findings, Report, report
@@ -21,7 +22,10 @@ Reasoning = Literal["none", "blank", "some"]
 # A reasoning block with more tokens than this holds reasoning.
 _BLANK_TOKENS = 4
 
+EncoderName = Literal["auto", "huggingface"]
+
 _FINDINGS: dict[str, Findings] = {}
+_QUICK: dict[int, tuple[Any, BytePairEncoder | None]] = {}
 
 
 class Profile:
@@ -34,6 +38,7 @@ class Profile:
     __slots__ = (
         "continuations",
         "encoder",
+        "fast",
         "findings",
         "header_ids",
         "header_stop_ids",
@@ -57,12 +62,18 @@ class Profile:
         template_kwargs: Mapping[str, Any],
         vocab_size: int,
         stop_token_ids: Sequence[int],
+        encoder: EncoderName,
     ) -> None:
         self.tokenizer = tokenizer
         self.tools = list(tools) if tools else None
         self.renderer = Renderer(tokenizer, template_kwargs)
         self.specials = SpecialTokens(tokenizer)
         inner: TextEncoder = HuggingFaceEncoder(tokenizer)
+        self.fast = False
+        if encoder == "auto":
+            quick = _quick_encoder(tokenizer, self.specials, inner)
+            if quick is not None:
+                inner, self.fast = quick, True
         self.encoder = Encoder(inner, self.specials)
         self.vocab_size = vocab_size
         self.template_hash = _hash(tokenizer, template_kwargs, self.specials)
@@ -95,6 +106,7 @@ class Profile:
         template_kwargs: Mapping[str, Any] | None = None,
         vocab_size: int | None = None,
         stop_token_ids: Sequence[int] = (),
+        encoder: EncoderName = "auto",
     ) -> Profile:
         """Audit the tokenizer's chat template.
 
@@ -103,6 +115,9 @@ class Profile:
         vocab_size       ids must be below it; by default the length of the tokenizer. Give the
                          model's own size where its output layer is larger.
         stop_token_ids   ids that end a turn, beside those that the template and the tokenizer name.
+        encoder          "auto" takes tiktoken for a byte-level BPE if it gives the same ids on a
+                         few hundred probes, else the tokenizer itself; "huggingface" always the
+                         latter. `profile.fast` says which.
 
         The audit renders some hundred short conversations and is kept for the process by the hash
         of template, arguments and special tokens. Raises TemplateError if the template renders no
@@ -119,6 +134,7 @@ class Profile:
             template_kwargs=template_kwargs or {},
             vocab_size=vocab_size,
             stop_token_ids=stop_token_ids,
+            encoder=encoder,
         )
 
     def report(self) -> Report:
@@ -164,6 +180,23 @@ class Profile:
         if len(literals) > 1 or any(change.effect != "append" for change in changes):
             return None
         return self.continuations.literal("text", env)
+
+
+def _quick_encoder(
+    tokenizer: Tokenizer, specials: SpecialTokens, fallback: TextEncoder
+) -> BytePairEncoder | None:
+    """The faster encoder of a tokenizer, built once: its vocabulary takes a second to read."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    key = id(backend)
+    known = _QUICK.get(key)
+    if known is not None and known[0] is backend:
+        return known[1]
+    quick = byte_pair_encoder(tokenizer, specials, fallback)
+    if backend is not None:
+        _QUICK[key] = (backend, quick)
+        while len(_QUICK) > 8:
+            _QUICK.pop(next(iter(_QUICK)))
+    return quick
 
 
 def _only_special(text: str, specials: SpecialTokens) -> int:
