@@ -1,0 +1,332 @@
+import json
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from turnwise.launch import machine
+from turnwise.launch.flags import versions
+
+from apps.trainers.tau.check import check
+from apps.trainers.tau.prepare import prepare
+from apps.trainers.tau.tests_launch.folders import write_policy, write_torch_dist
+
+PARSER = """
+import sys
+def parse_args():
+    assert "--custom-generate-function-path" in sys.argv
+    assert "--custom-config-path" not in sys.argv
+    if "--lr" in sys.argv:
+        raise ValueError("lr is not for you")
+"""
+NODE = {
+    "python": "3.12.3",
+    "torch": "2.11.0",
+    "transformers": "5.2.0",
+    "ray": "2.60.0",
+    "sglang": versions()["sglang"],
+    "slime": "0.3.1",
+}
+SMI = "#!/bin/sh\nprintf 'NVIDIA H200, 143771, {used}\\nNVIDIA H200, 143771, 4\\n'\n"
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """An OpenAI-compatible endpoint; the path's first part says how it behaves."""
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        asked = json.loads(self.rfile.read(length))
+        key = self.headers["Authorization"] or ""
+        behaviour = self.path.split("/")[1]
+        status = {"refuse": 401, "busy": 429, "lost": 404}.get(behaviour, 200)
+        body: Any = {"choices": [{"message": {"content": f"yes from {asked['model']}"}}]}
+        if status != 200:
+            body = {"error": f"no to {key}"}
+        if behaviour == "odd":
+            body = {"answer": "yes"}
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folders of a node, made once."""
+    folder = tmp_path_factory.mktemp("node")
+    write_policy(folder / "hf")
+    write_torch_dist(folder / "ref")
+    prepare(["--local-dir", str(folder / "data"), "--exclude", "gt-write-fails"])
+    utils = folder / "slime/slime/utils"
+    utils.mkdir(parents=True)
+    (utils / "arguments.py").write_text(PARSER)
+    (folder / "megatron").mkdir()
+    (folder / "bin").mkdir()
+    smi = folder / "bin/nvidia-smi"
+    smi.write_text(SMI.format(used=4))
+    smi.chmod(0o755)
+    return folder
+
+
+@pytest.fixture
+def node(made: Path, tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the folders with a run's file; everything is as it should be."""
+    folder = tmp_path / "node"
+    shutil.copytree(made, folder)
+    (folder / "run.toml").write_text(
+        f"""
+[model]
+name = "qwen2.5-0.5B"
+[tau]
+user-url = "{endpoint}/v1"
+user-key-env = "USER_KEY"
+[ray]
+python = "{sys.executable}"
+slime-dir = "{folder}/slime"
+megatron-dir = "{folder}/megatron"
+[cluster]
+colocate = true
+actor-num-gpus-per-node = 2
+[ckpt]
+hf-checkpoint = "{folder}/hf"
+ref-load = "{folder}/ref"
+load = "{folder}/run"
+save = "{folder}/run"
+[rollout]
+num-rollout = 10
+rollout-batch-size = 4
+rollout-max-response-len = 512
+rollout-max-context-len = 16384
+prompt-data = "{folder}/data/retail_train_tasks.jsonl"
+input-key = "index"
+[eval]
+eval-interval = 5
+eval-prompt-data = ["dev", "{folder}/data/retail_dev_tasks.jsonl"]
+"""
+    )
+    monkeypatch.setenv("USER_KEY", "secret-key")
+    monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
+    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setattr(machine, "node_versions", lambda ray: dict(NODE))
+    monkeypatch.setattr(
+        machine, "_git", lambda path: versions()["slime" if path.name == "slime" else "megatron"]
+    )
+    return folder
+
+
+@pytest.fixture
+def look(node: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    def run(*words: str) -> tuple[int, str]:
+        code = check(["--config", str(node / "run.toml"), "--runs", str(node / "runs"), *words])
+        return code, capsys.readouterr().out
+
+    return run
+
+
+Look = Callable[..., tuple[int, str]]
+
+
+def failed(table: str) -> list[str]:
+    return [line for line in table.splitlines() if "│ FAIL" in line]
+
+
+def test_a_node_that_has_everything_passes_every_line(look: Look) -> None:
+    code, table = look()
+    assert failed(table) == []
+    assert code == 0
+    for found in (
+        "slime's own parser accepts them",
+        "first run: --load",
+        "figures equal config.json",
+        "qwen25 reads the template's call back",
+        "481 tasks of retail train",
+        "20 tasks of retail dev",
+        "501 tasks: 1.0 for the ground truth, 0.0",
+        "gemini-2.0-flash-lite at http",
+        "40 training episodes x 7 replies",
+        "2 x NVIDIA H200, 2 wanted",
+        "for weights, gradients and optimizer",
+        "the run starts a head of its own",
+        "slime is at 624b824a898a, as it should",
+    ):
+        assert found in table, found
+    assert "secret-key" not in table
+
+
+def test_the_table_is_an_exit_code_3_if_one_line_fails_and_names_the_mend(
+    look: Look, node: Path
+) -> None:
+    (node / "data/retail_dev_tasks.jsonl").unlink()
+    code, table = look()
+    assert code == 3
+    (line,) = failed(table)
+    assert "data dev" in line and "tau:prepare" in line
+
+
+def break_row(node: Path) -> None:
+    path = node / "data/retail_train_tasks.jsonl"
+    lines = path.read_text().splitlines()
+    lines[6] = '{"index": 500}'
+    path.write_text("\n".join(lines))
+
+
+def other_task(node: Path) -> None:
+    path = node / "data/retail_train_tasks.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[2]["metadata"]["instruction"] = "Be someone else."
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+
+
+def half_a_checkpoint(node: Path) -> None:
+    (node / "ref/release/__0_0.distcp").write_bytes(b"")
+
+
+def other_files(node: Path) -> None:
+    (node / "run").mkdir()
+    (node / "run/notes").touch()
+
+
+def no_template(node: Path) -> None:
+    (node / "hf/chat_template.jinja").unlink()
+
+
+def other_calls(node: Path) -> None:
+    path = node / "hf/chat_template.jinja"
+    text = path.read_text()
+    path.write_text(text.replace("<tool_call>", "[CALL]").replace("</tool_call>", "[/CALL]"))
+
+
+def used_gpu(node: Path) -> None:
+    (node / "bin/nvidia-smi").write_text(SMI.format(used=90_000))
+
+
+def no_driver(node: Path) -> None:
+    (node / "bin/nvidia-smi").unlink()
+
+
+def other_size(node: Path) -> None:
+    config = json.loads((node / "hf/config.json").read_text())
+    (node / "hf/config.json").write_text(json.dumps({**config, "rope_theta": 10000.0}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "name", "found"),
+    [
+        (break_row, "data", "retail_train_tasks.jsonl:7: index 500, but retail train has 0 to 499"),
+        (other_task, "data", "the instruction is not that of retail/train/2"),
+        (half_a_checkpoint, "reference", "lacks *.distcp: it was not written to the end"),
+        (other_files, "start", "is not empty, but has no latest_checkpointed_iteration.txt"),
+        (no_template, "template", "chat template"),
+        (other_calls, "tool format", "qwen25 does not read the template's own call"),
+        (used_gpu, "GPUs", "1 of 2 are in use, up to 94 GB"),
+        (no_driver, "GPUs", "no NVIDIA driver answers here"),
+        (other_size, "model", "--rotary-base 1e+06, rope_theta 10000"),
+    ],
+)
+def test_damage_is_found_and_named(
+    look: Look, node: Path, damage: Callable[[Path], None], name: str, found: str
+) -> None:
+    damage(node)
+    code, table = look()
+    assert code == 3
+    assert any(f"│ {name} " in line and found in line for line in failed(table)), table
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "found"),
+    [
+        ("--eps-clip-hig 0.2", "configuration", "did you mean 'eps-clip-high'?"),
+        ("--lr 1e-6", "flags", "slime's own parser: ValueError: lr is not for you"),
+        ("--tau.user-key-env NO_KEY", "user", "the variable NO_KEY is not set"),
+        ("--tau.user-strategy human", "user", "nobody answers for a customer"),
+        ("--rollout-max-context-len 600", "tool format", "more than 600 with one turn"),
+        ("--actor-num-gpus-per-node 4", "GPUs", "2 here, 4 wanted on each node"),
+        ("--input-key prompt", "data", "the hooks read the task's index"),
+        ("--ray.address http://127.0.0.1:1", "Ray", "nobody answers at http://127.0.0.1:1"),
+        ("--ray.slime-dir /no", "versions", "slime is not in /no"),
+        ("--hf-checkpoint /no", "policy", "/no is no folder"),
+    ],
+)
+def test_what_does_not_fit_is_found_and_named(
+    look: Look, words: str, name: str, found: str
+) -> None:
+    code, table = look(*words.split())
+    assert code == 3
+    assert any(f"│ {name} " in line and found in line for line in failed(table)), table
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "found", "mend"),
+    [
+        ("refuse", "answers 401", "the key in USER_KEY is not accepted"),
+        ("busy", "answers 429", "the quota is used up"),
+        ("lost", "answers 404", "look at [tau] user-url and user-model"),
+        ("odd", "gives no chat completion", "OpenAI-compatible endpoint"),
+    ],
+)
+def test_an_endpoint_that_does_not_answer_well_is_named_and_the_key_is_never_shown(
+    look: Look, endpoint: str, behaviour: str, found: str, mend: str
+) -> None:
+    code, table = look("--tau.user-url", f"{endpoint}/{behaviour}")
+    assert code == 3
+    (line,) = failed(table)
+    assert found in line and mend in line
+    assert "secret-key" not in table
+
+
+def test_a_taken_port_is_found_before_ray_would_hang_on_it(look: Look) -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, table = look("--ray.dashboard-port", str(port))
+    assert code == 3
+    assert f"taken: dashboard-port {port}" in failed(table)[0]
+
+
+def test_an_offline_customer_needs_no_key_and_costs_nothing(
+    look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("USER_KEY")
+    code, table = look("--tau.user-strategy", "offline")
+    assert code == 0
+    assert "the customer costs nothing" in table
+
+
+def test_tasks_whose_ground_truth_fails_are_noted(look: Look, node: Path) -> None:
+    prepare(["--local-dir", str(node / "data")])
+    code, table = look()
+    assert code == 0
+    assert "the ground truth of 19 has a write that fails" in table
+
+
+def test_a_node_without_the_image_is_named(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "node_versions", lambda ray: {"python": "3.11.7", "ray": "2.60"})
+    code, table = look()
+    assert code == 3
+    assert "lacks torch, transformers, sglang, slime" in failed(table)[0]
+
+
+def test_another_commit_is_a_note_not_a_failure(
+    look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_git", lambda path: "f" * 40)
+    code, table = look()
+    assert code == 0
+    assert "slime is at ffffffffffff, made for 624b824a898a" in table

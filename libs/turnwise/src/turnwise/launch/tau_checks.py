@@ -1,0 +1,268 @@
+"""Checks of what a tau run is made of: tasks, grader, chat template, tool calls, customer."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokendelta
+import toolparse
+
+from turnwise.launch.lines import Line, fail, note, ok
+from turnwise.launch.plan import Plan
+from turnwise.launch.preset import TauConfig
+from turnwise.launch.rules import whole
+from turnwise.taubench import (
+    SPLITS,
+    Environment,
+    Task,
+    load_tasks,
+    noop_baseline,
+    tool_schemas,
+    wiki,
+)
+
+PING_TIMEOUT_S = 20.0
+# List prices in US dollars per million tokens read and written, as published in 2026.
+PRICES = {
+    "gemini-2.0-flash-lite": (0.075, 0.30),
+    "gemini-2.0-flash": (0.10, 0.40),
+    "gemini-2.5-flash-lite": (0.10, 0.40),
+    "gemini-2.5-flash": (0.30, 2.50),
+    "gpt-4o-mini": (0.15, 0.60),
+    "gpt-4o": (2.50, 10.00),
+}
+# What the estimate assumes of a conversation: the offline customer takes 5.6 to 7 turns a task.
+TURNS, TOKENS_A_TURN, RULES_TOKENS, REPLY_TOKENS = 7, 100, 250, 40
+CHARS_A_TOKEN = 4
+
+
+def check_rows(name: str, path: Path, tau: TauConfig) -> tuple[Line, list[Task]]:
+    """The line on a data file, and the tasks that its rows name."""
+    mend = "write it with: tau:prepare -- --local-dir DIR"
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        return fail(name, f"{path}: {getattr(error, 'strerror', None) or error}", mend), []
+    tasks = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            tasks.append(_task(json.loads(line), tau))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return fail(name, f"{path}:{number}: {error}", mend), []
+    if not tasks:
+        return fail(name, f"{path}: no rows", mend), []
+    flagged = sum(task.flags.gt_write_fails for task in tasks)
+    place = ", ".join(sorted({f"{task.domain} {task.split}" for task in tasks}))
+    found = f"{path}: {len(tasks)} tasks of {place}"
+    if flagged and name == "data":
+        return (
+            note(
+                name,
+                f"{found}; the ground truth of {flagged} has a write that fails",
+                "train without them: tau:prepare -- --exclude gt-write-fails",
+            ),
+            tasks,
+        )
+    return ok(name, found), tasks
+
+
+def _task(row: Mapping[str, Any], tau: TauConfig) -> Task:
+    index = row["index"]
+    metadata = row.get("metadata") or {}
+    domain, split = metadata.get("env", tau.env), metadata.get("task_split", tau.task_split)
+    if split not in SPLITS.get(domain, {}):
+        raise ValueError(f"there is no {domain} {split}")
+    tasks = load_tasks(domain, split)
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(tasks):
+        raise ValueError(f"index {index!r}, but {domain} {split} has 0 to {len(tasks) - 1}")
+    task = tasks[index]
+    instruction = metadata.get("instruction", task.instruction)
+    if instruction != task.instruction:
+        raise ValueError(f"the instruction is not that of {task.id}")
+    return task
+
+
+def check_grader(tasks: Sequence[Task]) -> Line:
+    """Every task's own ground truth must score 1.0, and doing nothing what its flag says."""
+    wrong = []
+    for task in tasks:
+        told = Environment(task)
+        for action in task.actions:
+            if told.done:
+                break
+            told.step(action)
+        reward = told.score()
+        if not reward.r_actions:
+            wrong.append(f"{task.id} gives its ground truth {reward.reward}")
+        idle = Environment(task).score().reward
+        if idle != task.flags.noop_reward:
+            wrong.append(f"{task.id} gives nothing {idle}, its flag says {task.flags.noop_reward}")
+    if wrong:
+        return fail("grader", "; ".join(wrong[:3]), "install tau-trait 0.1.1 unchanged")
+    baseline = f"{noop_baseline(tasks):.3f} on average for doing nothing"
+    return ok("grader", f"{len(tasks)} tasks: 1.0 for the ground truth, {baseline}")
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a Hugging Face folder; nothing is downloaded and no code of it runs.
+
+    Raises:
+        OSError, ValueError: it can't be loaded so.
+    """
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(
+        str(folder), local_files_only=True, trust_remote_code=False
+    )
+
+
+def check_template(tokenizer: Any, tau: TauConfig) -> Iterator[Line]:
+    """Lines on the chat template: what its audit finds and how it shows a tool call."""
+    tools = tool_schemas(tau.env)
+    try:
+        profile = tokendelta.Profile.from_tokenizer(tokenizer, tools=tools)
+    except tokendelta.TokenDeltaError as error:
+        mend = "use the instruction-tuned model, whose tokenizer has a chat template"
+        yield fail("template", str(error), mend)
+        return
+    findings = profile.findings
+    if not findings.takes_tools or not findings.shows_calls:
+        lacks = "takes no tools" if not findings.takes_tools else "shows no tool calls"
+        yield fail("template", f"the chat template {lacks}", "use a model made for tool calls")
+    stops = ", ".join(findings.stops) or "none"
+    changed = [change for change in findings.changes.values() if change.effect != "append"]
+    said = f"a turn ends with {stops}; "
+    if changed:
+        yield note(
+            "template",
+            f"{said}{len(changed)} of {len(findings.changes)} transitions change what was shown "
+            "before; sampled ids are kept as they are",
+            "[tau] on-rewrite = fork makes a new sample there instead",
+        )
+    else:
+        yield ok("template", f"{said}it only appends")
+
+
+def check_tool_format(tokenizer: Any, tau: TauConfig, plan: Plan) -> Line:
+    """Whether a call that the template shows is read back as it was."""
+    server = plan.value("--sglang-tool-call-parser")
+    used = tau.tool_format or server or "qwen25"
+    template = tokenizer.chat_template
+    likely = toolparse.detect(template) if isinstance(template, str) else None
+    mend = f"set [tau] tool-format = {likely!r}" if likely else "set [tau] tool-format"
+    task = load_tasks(tau.env, tau.task_split)[0]
+    action = next(action for action in task.actions if action.kwargs)
+    call = {"name": action.name, "arguments": dict(action.kwargs)}
+    before = [{"role": "system", "content": wiki(tau.env)}, {"role": "user", "content": "Hello."}]
+    turn = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"type": "function", "function": call}],
+    }
+    tools = tool_schemas(tau.env)
+
+    def render(messages: list[dict[str, Any]], generation: bool) -> str:
+        return str(
+            tokenizer.apply_chat_template(
+                messages, tools=tools, tokenize=False, add_generation_prompt=generation
+            )
+        )
+
+    prompt, shown = render(before, True), render([*before, turn], False)
+    if not shown.startswith(prompt):
+        prompt = prompt[: len(os.path.commonprefix([prompt, shown]))]
+    parsed = toolparse.parse(shown[len(prompt) :], format=used, tools=tools)
+    read = [(one.name, one.arguments) for one in parsed.calls]
+    if read != [(action.name, dict(action.kwargs))]:
+        why = parsed.errors[0].message if parsed.errors else f"read {read or 'no call'}"
+        return fail("tool format", f"{used} does not read the template's own call: {why}", mend)
+    prompt_tokens = len(tokenizer.encode(prompt, add_special_tokens=False))
+    limit = whole(plan.options, "--rollout-max-context-len", 0)
+    found = f"{used} reads the template's call back; the first prompt has {prompt_tokens} tokens"
+    if limit and prompt_tokens + whole(plan.options, "--rollout-max-response-len", 0) > limit:
+        mend = "raise rollout-max-context-len"
+        return fail("tool format", f"{found}, more than {limit} with one turn", mend)
+    return ok("tool format", found)
+
+
+def check_user(tau: TauConfig) -> Line:
+    """One short request to the endpoint of the simulated customer."""
+    if tau.user_strategy == "offline":
+        return ok("user", "the offline customer needs no endpoint")
+    if tau.user_strategy == "human":
+        mend = "set [tau] user-strategy to llm or offline"
+        return fail("user", "nobody answers for a customer in training", mend)
+    key = os.environ.get(tau.user_key_env, "") if tau.user_key_env else ""
+    if tau.user_key_env and not key:
+        mend = f"export {tau.user_key_env} here and on the nodes, or set [tau] user-key-env"
+        return fail("user", f"the variable {tau.user_key_env} is not set", mend)
+    url = f"{tau.user_url.rstrip('/')}/chat/completions"
+    content = {
+        "model": tau.user_model,
+        "messages": [{"role": "user", "content": "Say yes."}],
+        "max_tokens": 8,
+    }
+    headers = {"Content-Type": "application/json"}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url, json.dumps(content).encode(), headers)
+    begun = time.monotonic()
+    try:
+        with urllib.request.urlopen(request, timeout=PING_TIMEOUT_S) as response:
+            answer = json.load(response)
+        choices = answer["choices"]
+        assert choices and isinstance(choices[0]["message"], dict)
+    except urllib.error.HTTPError as error:
+        said = " ".join(error.read(300).decode(errors="replace").split()).replace(
+            key or "\0", "***"
+        )
+        return fail("user", f"{url} answers {error.code}: {said}", _mend_status(error.code, tau))
+    except (OSError, urllib.error.URLError) as error:
+        reason = getattr(error, "reason", error)
+        return fail("user", f"{url}: {reason}", "look at [tau] user-url and at the network")
+    except (ValueError, KeyError, TypeError, AssertionError):
+        mend = "name an OpenAI-compatible endpoint in [tau] user-url"
+        return fail("user", f"{url} gives no chat completion", mend)
+    took = time.monotonic() - begun
+    return ok("user", f"{tau.user_model} at {tau.user_url} answers in {took:.1f} s")
+
+
+def _mend_status(status: int, tau: TauConfig) -> str:
+    if status in (401, 403):
+        return f"the key in {tau.user_key_env} is not accepted"
+    if status == 404:
+        return f"look at [tau] user-url and user-model {tau.user_model}"
+    if status == 429:
+        return "the quota is used up or too small for a run; see the provider's limits"
+    return "try again; if it stays so, ask the provider"
+
+
+def check_price(tau: TauConfig, plan: Plan, tasks: Sequence[Task]) -> Line:
+    """What the simulated customer of the whole run may cost, by list prices."""
+    if tau.user_strategy in ("offline", "human"):
+        return ok("price", "the customer costs nothing")
+    rollouts = whole(plan.options, "--num-rollout", 0)
+    batch = whole(plan.options, "--rollout-batch-size", 0)
+    episodes = rollouts * batch * whole(plan.options, "--n-samples-per-prompt", 1)
+    characters = sum(len(task.instruction) for task in tasks) / max(1, len(tasks))
+    system = characters / CHARS_A_TOKEN + RULES_TOKENS
+    read = TURNS * system + TOKENS_A_TURN * TURNS * (TURNS - 1) / 2
+    written = TURNS * REPLY_TOKENS
+    volume = f"{episodes:,} training episodes x {TURNS} replies: "
+    volume += (
+        f"{episodes * read / 1e6:,.0f} M tokens read, {episodes * written / 1e6:,.0f} M written"
+    )
+    price = PRICES.get(tau.user_model)
+    if price is None:
+        return note("price", f"{volume}; no list price of {tau.user_model} is known here")
+    dollars = episodes * (read * price[0] + written * price[1]) / 1e6
+    return note("price", f"{volume}, about ${dollars:,.0f} at list price; evaluation comes on top")
