@@ -14,7 +14,7 @@ from typing import Any
 from toolparse import _repair
 from toolparse._json_list import Keys
 from toolparse._pairs import OK, Shape, scan_call
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, Written, skip_space
+from toolparse._run import NEED_MORE, WAIT, Fault, Grammar, Repaired, Run, Span, Written, skip_space
 from toolparse._scan import find_any, json_value
 from toolparse._tagged_json import json_fault
 from toolparse._tagged_pairs import TaggedPairs
@@ -94,10 +94,12 @@ class Messages(Grammar):
         super().__init__()
 
     def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
-        if pos == 0 and self.bare_header is not None and not run.attempts:
-            found = self.bare_header.match(run.data, 0, n)
-            if found and (found.end() > 0):
-                return found.start(), 0
+        if pos == 0 and self.bare_header is not None:
+            limit = min(n, HEADER_LIMIT)
+            if self.bare_header.match(run.data, 0, limit):
+                return 0, 0
+            if not final and n < HEADER_LIMIT and run.data.find(self.message, 0, n) < 0:
+                return WAIT, -1
         return super().find(run, pos, n, final)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:

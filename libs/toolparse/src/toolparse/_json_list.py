@@ -303,6 +303,7 @@ class BareArray(TaggedArray):
     """An array of calls at the start of the text, perhaps in a code fence, or after a tag."""
 
     FENCE = b"```json"
+    uniform = False
 
     def __init__(self, openers: tuple[bytes, ...], keys: Keys | None = None) -> None:
         super().__init__(openers[0] if openers else b"[TOOL_CALLS]", b"", keys)
@@ -349,6 +350,8 @@ class BareArray(TaggedArray):
 
 class BareObjects(TaggedJson):
     """Objects after the tag, or at the start of the text; `;` between them."""
+
+    uniform = False
 
     def __init__(self, tag: bytes, separator: bytes = b";") -> None:
         super().__init__(tag, b"\x00", (b"name",), (b"parameters", b"arguments"))
@@ -414,7 +417,7 @@ class BareObjects(TaggedJson):
         name, name_span, args_span = self.parts(run, members)
         if not tagged and name is None:
             # An answer that is JSON is no call.
-            return n if code else offset
+            return n if code == 1 else max(offset, pos + 1)
         if at != pos:
             run.markup.append((at, pos))
         if code == 1:

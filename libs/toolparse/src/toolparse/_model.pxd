@@ -6,6 +6,7 @@ cdef class Source:
     cdef Py_ssize_t _counted, _total
     cdef object decoded(self, Py_ssize_t start, Py_ssize_t end)
     cpdef Py_ssize_t char(self, Py_ssize_t offset)
+    cpdef grew(self, bint plain)
 
 
 cdef class Error:

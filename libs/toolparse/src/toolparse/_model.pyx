@@ -32,7 +32,7 @@ cdef class Source:
         self._counted = 0
         self._total = 0
 
-    def grew(self, bint plain):
+    cpdef grew(self, bint plain):
         """After bytes were appended to `data`; `plain` where they are all ASCII."""
         self._ascii = self._ascii and plain
         self._text = None

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from toolparse._tools import ToolSet
 
 NEED_MORE: Final = -1
+# `Grammar.find` cannot tell yet.
+WAIT: Final = -2
 
 STOP_TOKENS: Final = (
     b"<|im_end|>",
@@ -47,6 +49,7 @@ STOP_TOKENS: Final = (
     b"<|END_OF_TURN_TOKEN|>",
     "<｜end▁of▁sentence｜>".encode(),
 )
+_LONGEST_STOP: Final = max(map(len, STOP_TOKENS))
 _LAST_BYTES: Final = frozenset(token[-1] for token in STOP_TOKENS)
 _SPACE: Final = b" \t\r\n"
 
@@ -71,10 +74,16 @@ class Grammar:
     openers: tuple[bytes, ...] = ()
     think: tuple[bytes, bytes] | None = (b"<think>", b"</think>")
     stops: tuple[bytes, ...] = STOP_TOKENS
+    # Whether blocks begin with an opener and nothing else, but for the start of the text.
+    uniform = True
 
     def __init__(self) -> None:
         self.markers = self.openers + (self.think or ())
         self.longest = max(map(len, self.markers), default=1)
+        # The byte with which all markers begin, empty where they differ: a stream skips
+        # text without it.
+        firsts = {marker[:1] for marker in self.markers}
+        self.first_byte = firsts.pop() if len(firsts) == 1 and self.uniform else b""
 
     def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
         """The next opener or think tag as (offset, index in `markers`), or (-1, -1)."""
@@ -202,7 +211,9 @@ class Run:
     def advance(self, final: bool) -> None:
         """Reads as far as the text so far allows; with `final`, to the end."""
         grammar = self.grammar
-        n = self.stop_start() if final else len(self.data)
+        n = self.stop_start(len(self.data) if final else self.held())
+        if final:
+            self.cut = n if n < len(self.data) else -1
         if self.pos == 0 and not self.in_think and not self.open_at_start(n, final):
             return
         while self.pos < n or (final and (self.in_think or self.inside)):
@@ -217,6 +228,8 @@ class Run:
                 self.pos = after
                 continue
             at, which = grammar.find(self, self.pos, n, final)
+            if at == WAIT:
+                return
             if at < 0:
                 self.pos = n if final else max(self.pos, n - grammar.longest + 1)
                 return
@@ -242,10 +255,21 @@ class Run:
             end -= 1
         return end == 0 or any(end == span[1] for span in self.markup)
 
-    def stop_start(self) -> int:
-        """Where the stop tokens at the end begin."""
+    def held(self) -> int:
+        """The end of the text without a tail that may become a stop token."""
         data = self.data
-        n = end = len(data)
+        n = len(data)
+        start = max(data.rfind(b"<", max(0, n - _LONGEST_STOP)), data.rfind(b"[", max(0, n - 4)))
+        if start >= 0:
+            tail = bytes(data[start:])
+            if any(token.startswith(tail) for token in self.grammar.stops):
+                return start
+        return n
+
+    def stop_start(self, end: int) -> int:
+        """Where the stop tokens before `end` begin, with nothing but white space behind."""
+        data = self.data
+        n = end
         while True:
             while end and data[end - 1] in _SPACE:
                 end -= 1
@@ -256,7 +280,6 @@ class Run:
                 break
             end -= len(token)
             n = end
-        self.cut = n if n < len(data) else -1
         return n
 
     def open_at_start(self, n: int, final: bool) -> bool:
