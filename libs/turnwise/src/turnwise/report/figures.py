@@ -1,0 +1,134 @@
+"""The report's charts, from a read run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from turnwise.report.charts import Chart, Curve, Level, Point, Stack, curve_chart, stack_chart
+from turnwise.report.load import RunData
+from turnwise.run.metrics import TrainRow
+
+STAGES = {"rollout": "stage-a", "training": "stage-b", "evaluation": "stage-c"}
+
+
+def evaluation_charts(run: RunData) -> list[Chart]:
+    points = _points(run.evals, lambda row: row.reward_mean, lambda row: row.reward_stderr)
+    baseline = next((r.noop_baseline for r in run.evals if r.noop_baseline is not None), None)
+    chart = curve_chart(
+        "Held-out pass rate",
+        [Curve("held-out", "eval", points)],
+        form=percent,
+        bounds=(0.0, 1.0) if all(0 <= point.y <= 1 for point in points) else None,
+        level=None if baseline is None else Level("doing nothing", baseline),
+        note="Band: one standard error, clustered by task.",
+    )
+    return [chart] if chart else []
+
+
+def training_charts(run: RunData) -> list[Chart]:
+    rewards = _points(run.trains, lambda row: row.reward_mean, lambda row: row.reward_stderr)
+    unit = all(0 <= point.y <= 1 for point in rewards)
+    charts = [
+        curve_chart(
+            "Reward in training",
+            [Curve("reward", "train", rewards)],
+            form=plain,
+            bounds=(0.0, 1.0) if unit else None,
+            note="Mean of scored rollouts; band: one standard error over prompts.",
+        )
+    ]
+
+    def single(title: str, get: Callable[[TrainRow], float | None], note: str, **how: Any) -> None:
+        points = _points(run.trains, get)
+        charts.append(
+            curve_chart(title, [Curve(title, "other", points)], form=plain, note=note, **how)
+        )
+
+    single("Loss", lambda row: row.loss, "Of the policy, per optimiser step.")
+    single("Entropy", lambda row: row.entropy, "Of the next-token distribution, in nats.")
+    single(
+        "KL", lambda row: row.kl, "From the policy that sampled, or the reference if one is set."
+    )
+    single("Clipped tokens", lambda row: row.clip_fraction, "Share of tokens with a clipped ratio.")
+    single("Gradient norm", lambda row: row.grad_norm, "Before clipping.")
+    single(
+        "Engine-trainer gap",
+        lambda row: row.max_logprob_diff,
+        "Largest difference of a sampled token's log-prob.",
+        log=True,
+    )
+    single(
+        "Groups trained on",
+        lambda row: row.groups_kept / row.groups if row.groups else None,
+        "Share of prompts whose rollouts differ in score and are scored.",
+        bounds=(0.0, 1.0),
+    )
+    single("Turns per episode", lambda row: row.turns_mean, "Mean.")
+    single("Sampled tokens per second", lambda row: row.tokens_per_s, "During rollouts.")
+    single("Event loop lag", lambda row: row.loop_lag_max_ms, "Largest of each step, in ms.")
+    return [chart for chart in charts if chart is not None]
+
+
+def ending_chart(run: RunData) -> Chart | None:
+    stacks = [
+        Stack(row.step, {name: float(count) for name, count in row.endings.items()})
+        for row in run.trains
+    ]
+    return stack_chart("Endings per training step", stacks, ending_styles(run), form=plain)
+
+
+def time_chart(run: RunData) -> Chart | None:
+    evals: dict[int, float] = {}
+    for row in run.evals:
+        evals[row.step] = evals.get(row.step, 0.0) + row.eval_s
+    steps = {row.step: {"rollout": row.rollout_s, "training": row.train_s} for row in run.trains}
+    stacks = [
+        Stack(step, {**steps.get(step, {}), "evaluation": evals.get(step, 0.0)})
+        for step in sorted({*steps, *evals})
+    ]
+    return stack_chart("Seconds per step", stacks, STAGES, form=plain)
+
+
+def _points(
+    rows: Sequence[Any],
+    get: Callable[[Any], float | None],
+    error: Callable[[Any], float | None] = lambda row: None,
+) -> tuple[Point, ...]:
+    def made() -> Iterator[Point]:
+        for row in rows:
+            value = get(row)
+            if value is not None:
+                yield Point(row.step, value, error(row))
+
+    return tuple(made())
+
+
+def _ending_rank(label: str) -> tuple[int, str]:
+    kinds = ("finished", "stopped", "lost", "cancelled")
+    kind = label.partition(":")[0]
+    return (kinds.index(kind) if kind in kinds else len(kinds), label)
+
+
+def ending_styles(run: RunData) -> dict[str, str]:
+    """A colour by kind for every ending of the run; several of a kind differ in strength."""
+    labels = {label for row in run.rows for label in row.endings}
+    seen: dict[str, int] = {}
+    styles = {}
+    for label in sorted(labels, key=_ending_rank):
+        kind = label.partition(":")[0]
+        seen[kind] = seen.get(kind, -1) + 1
+        styles[label] = f"end-{kind} shade-{seen[kind] % 4}"
+    return styles
+
+
+def percent(value: float) -> str:
+    """0.5 as `50%`."""
+    return f"{100 * value:.3g}%"
+
+
+def plain(value: float) -> str:
+    """A number with three digits, `0.00025` as `2.5e-04`."""
+    if value != 0 and abs(value) < 1e-3:
+        return f"{value:.1e}"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,301 @@
+"""What the report says, section by section: rows and charts from a read run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from turnwise.ledger import LedgerRow
+from turnwise.report.figures import STAGES, ending_styles, percent
+from turnwise.report.load import RunData, halving
+from turnwise.run.metrics import TrainRow
+from turnwise.run.progress import number
+from turnwise.run.summary import EvalSummary, Summary
+from turnwise.run.summary import percent as percent_of
+from turnwise.trials import Estimate, pass_hat_k
+
+MAX_ROWS = 200
+"""Rows of a table over steps or tasks; more are thinned out evenly, and the page says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of which some may be left out: `total` is how many there were."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    total: int
+
+    @property
+    def note(self) -> str:
+        if len(self.rows) == self.total:
+            return ""
+        return f"{len(self.rows)} of {self.total} rows, evenly chosen; all are in metrics.jsonl."
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """One line of the accounting: of a step, an evaluation, or all training steps together."""
+
+    name: str
+    started: int
+    finished: int
+    stopped: str
+    lost: str
+    cancelled: int
+    coverage: str
+    balances: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Trials:
+    """A held-out task: its trials' scores first and last, None for lost, and the change."""
+
+    task_id: str
+    first: Sequence[float | None]
+    last: Sequence[float | None]
+    change: float
+
+    @property
+    def shift(self) -> str:
+        """The change of the mean, in words."""
+        return "-" if math.isnan(self.change) else f"{self.change:+.2f}"
+
+    @property
+    def mean(self) -> str:
+        """Mean of the last trials."""
+        return number(_mean(self.last), ".2f")
+
+
+def status(run: RunData) -> str:
+    """What state the run is in, in one sentence."""
+    steps = f"{run.steps} training step{'s' * (run.steps != 1)}"
+    planned = run.config.get("num_rollout")
+    if isinstance(planned, int) and planned > run.steps:
+        steps = f"{run.steps} of {planned} training steps"
+    seconds = sum(row.rollout_s + row.train_s for row in run.trains)
+    seconds += sum(row.eval_s for row in run.evals)
+    made = f"{len(run.evals)} evaluation{'s' * (len(run.evals) != 1)}"
+    return f"{steps} and {made} in {_duration(seconds)}."
+
+
+def ledger_rows(run: RunData) -> dict[str, Any]:
+    """The equation summed over training, each evaluation's, and each step's."""
+    lines = [
+        _ledger_line(f"evaluation after step {r.step}", r.ledger, r.coverage) for r in run.evals
+    ]
+    steps = [_ledger_line(f"step {r.step}", r.ledger, r.coverage) for r in run.trains]
+    total: LedgerRow = {"started": 0, "finished": 0, "stopped": {}, "lost": {}, "cancelled": 0}
+    for ledger in (row.ledger for row in run.trains):
+        total["started"] += ledger["started"]
+        total["finished"] += ledger["finished"]
+        total["cancelled"] += ledger["cancelled"]
+        _add(total["stopped"], ledger["stopped"])
+        _add(total["lost"], ledger["lost"])
+    if run.trains:
+        scored = total["finished"] + sum(total["stopped"].values())
+        coverage = scored / total["started"] if total["started"] else None
+        lines.insert(0, _ledger_line("all training steps", total, coverage))
+    kept = thinned(steps)
+    return {
+        "lines": thinned(lines),
+        "steps": kept,
+        "steps_left_out": len(steps) - len(kept),
+        "balances": all(line.balances for line in (*lines, *steps)),
+    }
+
+
+def ending_legend(run: RunData) -> list[tuple[str, str, str, str]]:
+    """Style, label, episodes in training, episodes in evaluations."""
+    trains: dict[str, int] = {}
+    evals: dict[str, int] = {}
+    for train in run.trains:
+        _add(trains, train.endings)
+    for evaluation in run.evals:
+        _add(evals, evaluation.endings)
+    return [
+        (style, label, f"{trains.get(label, 0):,}", f"{evals.get(label, 0):,}")
+        for label, style in ending_styles(run).items()
+    ]
+
+
+def stage_rows(run: RunData) -> list[tuple[str, str, str, str, str]]:
+    """Style, stage, time in all, share, mean of one."""
+    times = {
+        "rollout": [row.rollout_s for row in run.trains],
+        "training": [row.train_s for row in run.trains],
+        "evaluation": [row.eval_s for row in run.evals],
+    }
+    total = sum(sum(values) for values in times.values())
+    return [
+        (
+            STAGES[name],
+            name,
+            _duration(sum(values)),
+            percent(sum(values) / total) if total else "-",
+            f"{sum(values) / len(values):.1f} s",
+        )
+        for name, values in times.items()
+        if values
+    ]
+
+
+def number_rows(run: RunData) -> Table:
+    """The numbers behind the curves."""
+    fields: dict[str, Callable[[TrainRow], str]] = {
+        "step": lambda row: f"{row.step}",
+        "reward": lambda row: number(row.reward_mean, ".3f"),
+        "± s.e.": lambda row: number(row.reward_stderr, ".3f"),
+        "coverage": lambda row: number(row.coverage, ".3f"),
+        "groups": lambda row: f"{row.groups_kept}/{row.groups}",
+        "dropped": lambda row: counts(row.groups_dropped) or "-",
+        "loss": lambda row: number(row.loss, ".4f"),
+        "kl": lambda row: number(row.kl, ".2e"),
+        "entropy": lambda row: number(row.entropy, ".3f"),
+        "clipped": lambda row: number(row.clip_fraction, ".4f"),
+        "grad norm": lambda row: number(row.grad_norm, ".3f"),
+        "gap": lambda row: number(row.max_logprob_diff, ".1e"),
+        "trained tokens": lambda row: f"{row.trained_tokens:,}",
+        "tokens/s": lambda row: number(row.tokens_per_s, ",.0f"),
+        "turns": lambda row: number(row.turns_mean, ".2f"),
+        "tool calls": lambda row: number(row.tool_calls_mean, ".2f"),
+        "parse errors": lambda row: counts(row.parse_errors) or "-",
+        "rollout s": lambda row: f"{row.rollout_s:.1f}",
+        "train s": lambda row: f"{row.train_s:.1f}",
+        "lag p50/max ms": lambda row: (
+            f"{number(row.loop_lag_p50_ms, '.1f')}/{number(row.loop_lag_max_ms, '.0f')}"
+        ),
+    }
+    rows = [[form(row) for form in fields.values()] for row in thinned(run.trains)]
+    return Table(list(fields), rows, len(run.trains))
+
+
+def task_rows(run: RunData) -> dict[str, Any]:
+    """Held-out tasks one by one: the first evaluation and the last, the largest change first."""
+    if not run.evals:
+        return {"rows": [], "left_out": 0, "several": False}
+    first, last = run.evals[0], run.evals[-1]
+    several = last is not first
+    rows = []
+    for task_id in dict.fromkeys((*first.scores, *last.scores)):
+        before, after = first.scores.get(task_id, []), last.scores.get(task_id, [])
+        change = _mean(after) - _mean(before)
+        rows.append(Trials(task_id, before, after, change))
+    if several:
+        rows.sort(key=lambda row: -math.inf if math.isnan(row.change) else row.change, reverse=True)
+    kept = thinned(rows)
+    return {"rows": kept, "left_out": len(rows) - len(kept), "several": several}
+
+
+def pass_rows(run: RunData) -> Table:
+    """pass^1, pass^2, ... with their errors, and the tasks that had trials enough."""
+    if isinstance(run.summary, EvalSummary):
+        estimates = list(run.summary.pass_hat)
+    elif run.evals:
+        most = max((len(scores) for scores in run.evals[-1].scores.values()), default=0)
+        estimates = [pass_hat_k(run.evals[-1].scores, k) for k in range(1, most + 1)]
+    else:
+        estimates = []
+    head = ("k", "pass^k", "standard error", "tasks", "scored trials")
+    rows = [
+        (
+            f"{k}",
+            number(value.mean, ".1%"),
+            number(value.stderr, ".1%"),
+            f"{value.tasks:,}",
+            f"{value.trials:,}",
+        )
+        for k, value in enumerate(estimates, start=1)
+    ]
+    return Table(head, rows, len(rows))
+
+
+def cards(run: RunData) -> list[tuple[str, str]]:
+    """The numbers at the top, by name."""
+    summary = run.summary
+    if isinstance(summary, Summary):
+        return [
+            ("before", percent_of(summary.before)),
+            ("after", percent_of(summary.after)),
+            ("difference", _difference(summary.difference)),
+            ("doing nothing", number(summary.noop_baseline, ".1%")),
+            ("coverage", number(summary.coverage, ".1%")),
+            ("held-out tasks × trials", f"{summary.difference.tasks} × {summary.trials}"),
+            ("user", summary.user),
+            ("seed", f"{summary.seed}"),
+        ]
+    if isinstance(summary, EvalSummary):
+        first = summary.pass_hat[0] if summary.pass_hat else Estimate(math.nan, math.nan, 0, 0)
+        return [
+            ("pass^1", percent_of(first)),
+            ("doing nothing", number(summary.noop_baseline, ".1%")),
+            ("coverage", number(summary.coverage, ".1%")),
+            ("tasks × trials", f"{first.tasks} × {summary.trials}"),
+            ("user", summary.user or "none"),
+        ]
+    made = [("user", user) for user in dict.fromkeys(row.user for row in run.rows)]
+    for row in run.evals[-1:]:
+        value = Estimate(
+            _nan(row.reward_mean), _nan(row.reward_stderr), len(row.scores), row.ledger["started"]
+        )
+        made.insert(0, (f"held-out after step {row.step}", percent_of(value)))
+        made.insert(1, ("doing nothing", number(row.noop_baseline, ".1%")))
+        made.insert(2, ("coverage", number(row.coverage, ".1%")))
+    return made
+
+
+def thinned(rows: Sequence[Any]) -> list[Any]:
+    """At most `MAX_ROWS` of the rows in their order, evenly, the first and the last among them."""
+    if len(rows) <= MAX_ROWS:
+        return list(rows)
+    return [rows[place] for place in sorted(halving(range(len(rows)))[:MAX_ROWS])]
+
+
+def counts(values: Mapping[str, int]) -> str:
+    """`user 3, engine 1`."""
+    return ", ".join(f"{name} {count:,}" for name, count in values.items() if count)
+
+
+def _ledger_line(name: str, row: LedgerRow, coverage: float | None) -> LedgerLine:
+    stopped, lost = sum(row["stopped"].values()), sum(row["lost"].values())
+    return LedgerLine(
+        name=name,
+        started=row["started"],
+        finished=row["finished"],
+        stopped=f"{stopped:,}" + (f" ({counts(row['stopped'])})" if stopped else ""),
+        lost=f"{lost:,}" + (f" ({counts(row['lost'])})" if lost else ""),
+        cancelled=row["cancelled"],
+        coverage=number(coverage, ".1%"),
+        balances=row["started"] == row["finished"] + stopped + lost + row["cancelled"],
+    )
+
+
+def _add(totals: dict[str, int], row: Mapping[str, int]) -> None:
+    for name, count in row.items():
+        totals[name] = totals.get(name, 0) + count
+
+
+def _difference(value: Estimate) -> str:
+    if math.isnan(value.mean):
+        return "not known"
+    error = "" if math.isnan(value.stderr) else f" ± {100 * value.stderr:.1f}"
+    return f"{100 * value.mean:+.1f}{error} points"
+
+
+def _nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _mean(scores: Sequence[float | None]) -> float:
+    scored = [score for score in scores if score is not None]
+    return sum(scored) / len(scored) if scored else math.nan
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
