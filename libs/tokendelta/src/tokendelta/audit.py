@@ -69,7 +69,7 @@ def audit(renderer: Renderer, specials: SpecialTokens, eos: str) -> Findings:
     source = template if isinstance(template, str) else ""
     call = prober.render([_HELLO, turn("call", MARK)], tools=True)
     prober.shows_calls = call is None or MARK in call
-    guards = _guards(source)
+    guards = guards_of(source)
     field, opening, closing = _reasoning(prober)
     prober.reasoning_field, prober.reasoning_close = field, closing
     header, generation = _generation(prober)
@@ -92,7 +92,7 @@ def audit(renderer: Renderer, specials: SpecialTokens, eos: str) -> Findings:
         takes_system=system is not None and SYSTEM["content"] in system,
         dated="strftime_now" in source or _shows_today(opened),
         guards=guards,
-        guards_by_sign=_by_sign(guards),
+        guards_by_sign=by_sign(guards),
         rules={(t, e): find_rule(prober, t, e) for t in TURN_KINDS for e in ENV_KINDS},
         changes=_changes(prober),
     )
@@ -217,13 +217,14 @@ def _tool_group(prober: Prober) -> Literal["one block", "separate", "unknown"]:
     return "unknown"
 
 
-def _guards(source: str) -> tuple[str, ...]:
+def guards_of(source: str) -> tuple[str, ...]:
+    """Texts that a template compares contents with, cuts them at, or replaces in them."""
     found = ((match["a"] or match["b"]) for match in _GUARD.finditer(source))
     texts = {text.encode().decode("unicode_escape", "ignore") for text in found if text.isascii()}
     return tuple(sorted(text for text in texts if len(text.strip()) > 1))
 
 
-def _by_sign(guards: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def by_sign(guards: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Guards by a character that they hold: a sign rather than a letter, as it is rarer."""
     groups: dict[str, list[str]] = {}
     for guard in guards:

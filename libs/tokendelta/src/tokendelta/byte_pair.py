@@ -31,6 +31,9 @@ _CORPUS = (
 )
 
 
+_QUICK: dict[int, tuple[Any, BytePairEncoder | None]] = {}
+
+
 class BytePairEncoder:
     """Byte-level BPE by tiktoken between the special tokens of the tokenizer."""
 
@@ -72,6 +75,23 @@ def _is_normal(form: str, text: str) -> bool:
     return unicodedata.is_normalized(form, text) and not any(  # type: ignore[arg-type]
         unicodedata.combining(character) for character in text
     )
+
+
+def quick_encoder(
+    tokenizer: Tokenizer, specials: SpecialTokens, fallback: TextEncoder
+) -> BytePairEncoder | None:
+    """The faster encoder of a tokenizer, built once: its vocabulary takes a second to read."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    key = id(backend)
+    known = _QUICK.get(key)
+    if known is not None and known[0] is backend:
+        return known[1]
+    quick = byte_pair_encoder(tokenizer, specials, fallback)
+    if backend is not None:
+        _QUICK[key] = (backend, quick)
+        while len(_QUICK) > 8:
+            _QUICK.pop(next(iter(_QUICK)))
+    return quick
 
 
 def byte_pair_encoder(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tokendelta._core import Tokens
 from tokendelta.audit import audit
-from tokendelta.byte_pair import BytePairEncoder, byte_pair_encoder
+from tokendelta.byte_pair import quick_encoder
 from tokendelta.continuation import Continuations
 from tokendelta.encoding import Encoder, HuggingFaceEncoder, SpecialTokens, TextEncoder
 from tokendelta.findings import Findings, Report, report
@@ -25,7 +25,6 @@ _BLANK_TOKENS = 4
 EncoderName = Literal["auto", "huggingface"]
 
 _FINDINGS: dict[str, Findings] = {}
-_QUICK: dict[int, tuple[Any, BytePairEncoder | None]] = {}
 
 
 class Profile:
@@ -71,7 +70,7 @@ class Profile:
         inner: TextEncoder = HuggingFaceEncoder(tokenizer)
         self.fast = False
         if encoder == "auto":
-            quick = _quick_encoder(tokenizer, self.specials, inner)
+            quick = quick_encoder(tokenizer, self.specials, inner)
             if quick is not None:
                 inner, self.fast = quick, True
         self.encoder = Encoder(inner, self.specials)
@@ -180,23 +179,6 @@ class Profile:
         if len(literals) > 1 or any(change.effect != "append" for change in changes):
             return None
         return self.continuations.literal("text", env)
-
-
-def _quick_encoder(
-    tokenizer: Tokenizer, specials: SpecialTokens, fallback: TextEncoder
-) -> BytePairEncoder | None:
-    """The faster encoder of a tokenizer, built once: its vocabulary takes a second to read."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    key = id(backend)
-    known = _QUICK.get(key)
-    if known is not None and known[0] is backend:
-        return known[1]
-    quick = byte_pair_encoder(tokenizer, specials, fallback)
-    if backend is not None:
-        _QUICK[key] = (backend, quick)
-        while len(_QUICK) > 8:
-            _QUICK.pop(next(iter(_QUICK)))
-    return quick
 
 
 def _only_special(text: str, specials: SpecialTokens) -> int:
