@@ -1,8 +1,7 @@
 """A package `slime` that keeps the contract of slime 0.3.1 for generate and log hooks.
 
 Written from the contract, without torch, ray or a server: what hooks are given, what is checked of
-what they return, and when. `install()` makes it importable as `slime`; the folder of this file on
-the path does the same in another process.
+what they return, and when. With the folder of this file on the path it is imported as `slime`.
 
 | module                                 | keeps                                                   |
 |----------------------------------------|---------------------------------------------------------|
@@ -18,22 +17,3 @@ the path does the same in another process.
 Beside it: `contract` (arguments, data source, conversion to training data, dispatch of the log
 hooks) and `servers` (an SGLang server and a user's endpoint that misbehave on demand).
 """
-
-import importlib
-import sys
-from pathlib import Path
-
-FOLDER = Path(__file__).parent
-
-
-def install() -> None:
-    """Makes the stand-in importable as `slime`.
-
-    Raises:
-        RuntimeError: another `slime` is imported.
-    """
-    if str(FOLDER) not in sys.path:
-        sys.path.insert(0, str(FOLDER))
-    found = importlib.import_module("slime")
-    if not str(getattr(found, "__file__", "")).startswith(str(FOLDER)):
-        raise RuntimeError(f"slime is {found!r}, not the stand-in")

@@ -134,6 +134,15 @@ def to_train_data(args: Any, groups: Iterable[Any]) -> dict[str, list[Any]]:
     }
 
 
+def keep_all(args: Any, samples: list[Any], **kwargs: Any) -> Any:
+    """A dynamic filter that keeps every group."""
+    from slime.rollout.filter_hub.base_types import (  # type: ignore[import-not-found]  # pants: no-infer-dep
+        DynamicFilterOutput,
+    )
+
+    return DynamicFilterOutput(True)
+
+
 def _check_siblings(groups: Iterable[Any]) -> None:
     for group in groups:
         for member in group:

@@ -23,6 +23,7 @@ from turnwise.users.script import write_script
 from .servers import Call, Turn
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+QUESTION = "Shall I look it up for you?"
 GOODBYE = "All of it is done."
 
 
@@ -72,17 +73,24 @@ def prompts(count: int) -> list[Any]:
 
 
 class Desk:
-    """Says the annotated calls one a turn and then goodbye; `wrong` sessions say it at once.
+    """Asks `asks` times, makes the annotated calls one a turn, and says goodbye.
+
+    A session for whose number `wrong` holds says goodbye at once and fails.
 
     Attributes:
         sessions: Routing keys in the order of their first call.
     """
 
     def __init__(
-        self, tokenizer: Any, *, wrong: Callable[[int], bool] = lambda number: False
+        self,
+        tokenizer: Any,
+        *,
+        wrong: Callable[[int], bool] = lambda number: False,
+        asks: int = 0,
     ) -> None:
         self._tokenizer = tokenizer
         self._wrong = wrong
+        self._asks = asks
         self.sessions: list[str] = []
 
     async def answer(self, call: Call) -> Turn:
@@ -90,7 +98,7 @@ class Desk:
             self.sessions.append(call.session)
         text = self._tokenizer.decode(call.body["input_ids"])
         wrong = self._wrong(self.sessions.index(call.session))
-        return self.turn(GOODBYE if wrong else words(text))
+        return self.turn(GOODBYE if wrong else words(text, self._asks))
 
     def turn(self, text: str, *, stop: bool = True) -> Turn:
         """A turn with log-probs that tell its tokens apart."""
@@ -99,10 +107,12 @@ class Desk:
         return Turn(ids, scores(ids), "stop" if stop else "length")
 
 
-def words(prompt: str) -> str:
-    """The next turn of an agent that knows the annotated calls."""
+def words(prompt: str, asks: int = 0) -> str:
+    """The next turn of an agent that asks first and knows the annotated calls."""
     opening = prompt.split("<|im_start|>user\n")[1].split("<|im_end|>")[0]
-    turn = prompt.count("<|im_start|>assistant\n") - 1
+    turn = prompt.count("<|im_start|>assistant\n") - 1 - asks
+    if turn < 0:
+        return QUESTION
     actions = openings()[opening].actions
     if turn >= len(actions):
         return GOODBYE

@@ -106,6 +106,8 @@ class FakeSGLang(_Server):
     Attributes:
         weight_version: Stamped on answers.
         delay_s: Before each answer; an abort ends it.
+        slow: The same for a call of its own.
+        done: Calls that were answered whole.
         aborts: Abort requests so far.
         running: Requests under way.
         more_meta: Further entries of `meta_info` for a turn after `prompt` tokens.
@@ -115,6 +117,8 @@ class FakeSGLang(_Server):
         super().__init__(port)
         self._answer = answer
         self.delay_s = delay_s
+        self.slow: Callable[[Call], float] = lambda call: self.delay_s
+        self.done: list[Call] = []
         self.weight_version = "1"
         self.aborts = 0
         self.more_meta: Callable[[Call, Turn], Mapping[str, Any]] = lambda call, turn: {}
@@ -142,9 +146,12 @@ class FakeSGLang(_Server):
         room = call.body["sampling_params"]["max_new_tokens"]
         if len(turn.ids) > room:
             turn = Turn(turn.ids[:room], turn.logprobs[:room], "length")
-        if self.delay_s and await self._aborted_within(self.delay_s):
+        delay_s = self.slow(call)
+        if delay_s and await self._aborted_within(delay_s):
             half = len(turn.ids) // 2
             turn = Turn(turn.ids[:half], turn.logprobs[:half], "abort")
+        else:
+            self.done.append(call)
         cached = _common(self._prefix.get(call.session, []), prompt)
         self._prefix[call.session] = [*prompt, *turn.ids]
         pairs = zip(turn.logprobs, turn.ids, strict=True)

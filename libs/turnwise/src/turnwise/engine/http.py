@@ -123,7 +123,7 @@ class HttpPool:
     def _pause(self, attempt: int, retry_after_s: float | None) -> float:
         if retry_after_s is not None:
             return min(retry_after_s, self._max_backoff_s)
-        pause = self._backoff_s * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)
+        pause = self._backoff_s * (1 << (attempt - 1)) * random.uniform(0.5, 1.5)
         return min(pause, self._max_backoff_s)
 
 

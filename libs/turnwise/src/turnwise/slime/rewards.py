@@ -1,0 +1,152 @@
+"""Rewards and the statistics of groups, over distinct rollouts.
+
+A rollout may have several samples; it counts once. A sample without a score (lost, cancelled)
+shifts nobody's baseline: it gets advantage 0, carries no trained token, and its raw reward in
+slime's training data is the mean of its scored group, so that slime's own averages do not move.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from slime.rollout.filter_hub.base_types import (  # type: ignore[import-not-found]  # pants: no-infer-dep
+    DynamicFilterOutput,
+)
+
+from turnwise.group import Drop, advantages, drop_reason
+from turnwise.slime.samples import FACTS, score_of
+
+GROUP_BASELINE = frozenset({"grpo", "gspo", "cispo", "reinforce_plus_plus_baseline"})
+"""Estimators whose rewards slime centres by group."""
+GROUP_SCALE = frozenset({"grpo", "gspo", "cispo"})
+"""Estimators whose rewards it also divides by the group's deviation."""
+
+
+async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
+    """slime's `--custom-rm-path`: the score that the episode ended with.
+
+    Returns:
+        For a sample its score as a float, None where the episode has none; under `--reward-key`
+        a dict with that key. For a list of samples a list.
+    """
+    if isinstance(sample, list):
+        return [_keyed(args, score_of(one)) for one in _flat(sample)]
+    return _keyed(args, score_of(sample))
+
+
+def post_process_rewards(args: Any, samples: list[Any]) -> tuple[list[float], list[float]]:
+    """slime's `--custom-reward-post-process-path`.
+
+    Args:
+        args: slime's: `advantage_estimator`, `rewards_normalization`, `grpo_std_normalization`.
+        samples: All samples of a step, in any order; groups may differ in size.
+
+    Returns:
+        Raw and normalised rewards, one for each sample.
+
+    Raises:
+        ValueError: no sample of the step has a score.
+    """
+    samples = list(_flat(samples))
+    scores_N = np.array([_number(score_of(sample)) for sample in samples], dtype=np.float64)
+    if samples and np.isnan(scores_N).all():
+        raise ValueError(
+            f"none of {len(samples)} samples has a score: every episode of the step was lost or "
+            "cancelled; see the ledger in the log for the boundary"
+        )
+    raw_N = scores_N.copy()
+    normalised_N = np.zeros_like(scores_N)
+    for places in _places(samples).values():
+        rollouts = _rollouts([samples[place] for place in places])
+        scores_G = np.array([scores_N[places[members[0]]] for members in rollouts])
+        advantages_G = _normalise(args, scores_G)
+        scored = scores_G[~np.isnan(scores_G)]
+        filler = scored.mean() if scored.size else np.nanmean(scores_N)
+        for members, score, advantage in zip(rollouts, scores_G, advantages_G, strict=True):
+            for member in members:
+                raw_N[places[member]] = filler if np.isnan(score) else score
+                normalised_N[places[member]] = 0.0 if np.isnan(score) else advantage
+    return raw_N.tolist(), normalised_N.tolist()
+
+
+def dynamic_filter(args: Any, samples: list[Any], **kwargs: Any) -> Any:
+    """slime's `--dynamic-sampling-filter-path`: whether a group can teach anything.
+
+    Drops a group with fewer than three quarters of its members scored (`too_few_scored_user`: the
+    boundary that lost most), and one whose scores are all alike (`zero_std_1.0`, as slime names
+    it).
+    """
+    members = [rollout[0] for rollout in _rollout_samples(list(_flat(samples)))]
+    scores_G = np.array([_number(score_of(sample)) for sample in members], dtype=np.float64)
+    drop = drop_reason(scores_G)
+    if drop is Drop.ZERO_STD:
+        return DynamicFilterOutput(False, f"zero_std_{round(float(np.nanmean(scores_G)), 1)}")
+    if drop is Drop.TOO_FEW_SCORED:
+        return DynamicFilterOutput(False, f"{drop}_{_main_cause(members)}")
+    return DynamicFilterOutput(True)
+
+
+def distinct(samples: Iterable[Any]) -> list[Any]:
+    """The first sample of each rollout, in order."""
+    return [rollout[0] for rollout in _rollout_samples(list(_flat(samples)))]
+
+
+def _normalise(args: Any, scores_G: NDArray[np.float64]) -> NDArray[np.float64]:
+    estimator = getattr(args, "advantage_estimator", "grpo")
+    if estimator not in GROUP_BASELINE or not getattr(args, "rewards_normalization", True):
+        return scores_G
+    scale = estimator in GROUP_SCALE and bool(getattr(args, "grpo_std_normalization", True))
+    return advantages(scores_G, std_normalization=scale)
+
+
+def _places(samples: Sequence[Any]) -> dict[Hashable, list[int]]:
+    """Places of the samples of each group; without a group index all belong to one."""
+    places: dict[Hashable, list[int]] = {}
+    for place, sample in enumerate(samples):
+        places.setdefault(sample.group_index, []).append(place)
+    return places
+
+
+def _rollouts(samples: Sequence[Any]) -> list[list[int]]:
+    """Places of the samples of each rollout, in order of first appearance."""
+    found: dict[Hashable, list[int]] = {}
+    for place, sample in enumerate(samples):
+        name: Hashable = ("rollout", sample.rollout_id)
+        if sample.rollout_id is None:
+            name = ("index", sample.index) if sample.index is not None else ("place", place)
+        found.setdefault(name, []).append(place)
+    return list(found.values())
+
+
+def _rollout_samples(samples: Sequence[Any]) -> list[list[Any]]:
+    return [[samples[place] for place in places] for places in _rollouts(samples)]
+
+
+def _flat(samples: Iterable[Any]) -> Iterable[Any]:
+    for sample in samples:
+        if isinstance(sample, list):
+            yield from _flat(sample)
+        else:
+            yield sample
+
+
+def _main_cause(members: Sequence[Any]) -> str:
+    causes = Counter(
+        facts["boundary"] or facts["ending"]
+        for sample in members
+        if (facts := (sample.metadata or {}).get(FACTS)) is not None and facts["score"] is None
+    )
+    return str(causes.most_common(1)[0][0]) if causes else "unknown"
+
+
+def _keyed(args: Any, score: float | None) -> Any:
+    key = getattr(args, "reward_key", None)
+    return {key: score} if key and score is not None else score
+
+
+def _number(score: float | None) -> float:
+    return np.nan if score is None else score

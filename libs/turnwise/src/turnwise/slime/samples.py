@@ -1,0 +1,272 @@
+"""Episodes as slime's `Sample`s.
+
+| episode                    | samples                   | status    | reward | in the loss     |
+|----------------------------|---------------------------|-----------|--------|-----------------|
+| finished, stopped(format)  | one per segment           | COMPLETED | score  | yes             |
+| stopped(any other limit)   | one per segment           | TRUNCATED | score  | yes             |
+| ... without a sampled turn | a placeholder             | the same  | score  | `remove_sample` |
+| cancelled                  | its finished turns in one | ABORTED   | none   | `remove_sample` |
+| lost                       | a placeholder             | ABORTED   | none   | `remove_sample` |
+
+Samples of one episode share `rollout_id` and reward. slime gives an ABORTED sample no reward, and
+masks a `remove_sample`; a placeholder holds two stop tokens, because an empty row can't be trained
+on. In evaluation with a reward key a sample without a reward carries {key: None}: slime looks the
+key up in every sample there.
+
+`metadata["turnwise"]` says how the episode ended. `metadata["turnwise_record"]` is what an
+aborted one goes on from (`turnwise.slime.record`).
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+import tokendelta
+
+from turnwise.episode import Episode, Limit
+from turnwise.slime.record import Record
+
+FACTS = "turnwise"
+RECORD = "turnwise_record"
+TOP_P_KEYS = (
+    ("top_p_token_ids", "top_p_token_offsets"),
+    ("top_p_kept_token_ids", "top_p_kept_token_offsets"),
+)
+
+
+def to_samples(
+    args: Any,
+    sample: Any,
+    episode: Episode,
+    record: Record,
+    profile: tokendelta.Profile,
+    *,
+    evaluation: bool,
+) -> Any:
+    """Writes an episode into `sample`; returns it, or a list if there are several segments.
+
+    Args:
+        args: slime's.
+        sample: The `Sample` that slime gave. What it says about the prompt is kept.
+        episode: What became of it.
+        record: The turns, with what the server said about each.
+        profile: For the tokenizer and a stop token.
+        evaluation: Whether slime evaluates.
+
+    Raises:
+        ValueError: several segments, and neither `rollout_id` nor `index` to share.
+    """
+    sample.metadata = {**(sample.metadata or {}), FACTS: facts(episode)}
+    sample.metadata.pop(RECORD, None)
+    if sample.rollout_id is None:
+        sample.rollout_id = sample.index
+    if not episode.ending.by_policy:
+        return _unscored(args, sample, episode, record, profile, evaluation=evaluation)
+    segments = episode.segments
+    if len(segments) > 1 and sample.rollout_id is None:
+        raise ValueError(f"{len(segments)} segments, and the sample has no index to share")
+    masked = record.replayed if _masks_old_turns(args) and not evaluation else 0
+    samples = [sample, *(_sibling(sample) for _ in segments[1:])]
+    for one, segment in zip(samples, segments, strict=False):
+        _write_segment(args, one, segment, record.turns, masked)
+        one.response = _text(profile, one.tokens[segment.prompt_length :])
+    if not segments:
+        _write_placeholder(args, sample, profile)
+    cut = episode.ending.limit not in (None, Limit.FORMAT)
+    for one in samples:
+        one.status = type(sample).Status.TRUNCATED if cut else type(sample).Status.COMPLETED
+        one.reward = _reward(args, episode.score, evaluation=evaluation)
+        one.non_generation_time = episode.wall_s - episode.metrics.get("engine_s", 0.0)
+    return samples if len(samples) > 1 else sample
+
+
+def facts(episode: Episode) -> dict[str, Any]:
+    """What `metadata["turnwise"]` holds: JSON-able."""
+    ending = episode.ending
+    return {
+        "task_id": episode.task_id,
+        "ending": ending.label,
+        "boundary": ending.boundary.value if ending.boundary else None,
+        "error": ending.error,
+        "score": episode.score,
+        "wall_s": episode.wall_s,
+        "metrics": dict(episode.metrics),
+    }
+
+
+def score_of(sample: Any) -> float | None:
+    """The episode's score; for a sample that these hooks did not make, its reward as a number."""
+    found = (sample.metadata or {}).get(FACTS)
+    if found is not None:
+        score = found["score"]
+        return None if score is None else float(score)
+    reward = sample.reward
+    return float(reward) if isinstance(reward, (int, float)) else None
+
+
+def clear(sample: Any) -> None:
+    """Empties what generation writes, so that the sample can be generated anew."""
+    sample.tokens = []
+    sample.response = ""
+    sample.response_length = 0
+    sample.loss_mask = None
+    sample.rollout_log_probs = None
+    sample.rollout_top_p_token_ids = None
+    sample.rollout_top_p_token_offsets = None
+    sample.rollout_routed_experts = None
+    sample.weight_versions = []
+    sample.spec_info = type(sample.spec_info)()
+    sample.prefix_cache_info = type(sample.prefix_cache_info)()
+    sample.reward = None
+    sample.remove_sample = False
+    sample.non_generation_time = 0.0
+    sample.status = type(sample).Status.PENDING
+
+
+def _unscored(
+    args: Any,
+    sample: Any,
+    episode: Episode,
+    record: Record,
+    profile: tokendelta.Profile,
+    *,
+    evaluation: bool,
+) -> Any:
+    cancelled = episode.ending.boundary is None
+    clear(sample)
+    if cancelled and record.state():
+        sample.metadata[RECORD] = record.state()
+    if cancelled and record.turns and all(turn["shared"] for turn in record.turns[1:]):
+        _write_turns(args, sample, record.turns)
+        prompt_length = len(record.turns[0]["prompt"])
+        sample.response = _text(profile, sample.tokens[prompt_length:])
+    else:
+        _write_placeholder(args, sample, profile)
+    sample.remove_sample = True
+    sample.reward = _reward(args, None, evaluation=evaluation)
+    sample.status = type(sample).Status.ABORTED
+    return sample
+
+
+def _write_segment(
+    args: Any,
+    sample: Any,
+    segment: tokendelta.Sample,
+    turns: Sequence[Mapping[str, Any]],
+    masked_turns: int,
+) -> None:
+    clear(sample)
+    sample.tokens = segment.ids[: segment.prompt_length].tolist()
+    old: list[tuple[int, int]] = []
+    for start, stop, turn in _runs(segment):
+        ids = segment.ids[start:stop].tolist()
+        if turn is None:
+            sample.append_response_tokens(args, tokens=ids, trainable=False)
+            continue
+        place = start - segment.prompt_length
+        logprobs = segment.logprobs[place : place + len(ids)].tolist()
+        meta = _meta_for(turns[turn], len(ids))
+        sample.append_response_tokens(
+            args, tokens=ids, log_probs=logprobs, trainable=True, meta_info=meta
+        )
+        if turn < masked_turns:
+            old.append((place, place + len(ids)))
+    assert sample.tokens == segment.ids.tolist()
+    assert sample.loss_mask == segment.loss_mask.tolist()
+    for start, stop in old:
+        sample.loss_mask[start:stop] = [0] * (stop - start)
+
+
+def _runs(segment: tokendelta.Sample) -> Iterator[tuple[int, int, int | None]]:
+    """[start, stop) of the response region in order, and the turn where it is trained."""
+    response = [span for span in segment.spans if span.start >= segment.prompt_length]
+    for turn, group in groupby(response, key=lambda span: span.turn if span.trained else None):
+        spans = list(group)
+        yield spans[0].start, spans[-1].stop, turn
+
+
+def _write_turns(args: Any, sample: Any, turns: Sequence[Mapping[str, Any]]) -> None:
+    """The turns of an unfinished episode, each prompt a continuation of what came before."""
+    sample.tokens = list(turns[0]["prompt"])
+    for number, turn in enumerate(turns):
+        if number:
+            sample.append_response_tokens(args, tokens=turn["prompt"], trainable=False)
+        sample.append_response_tokens(
+            args,
+            tokens=turn["ids"],
+            log_probs=turn["logprobs"],
+            trainable=True,
+            meta_info=_meta_for(turn, len(turn["ids"])),
+        )
+
+
+def _meta_for(turn: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """The turn's `meta_info` for its first `count` tokens, those that are trained."""
+    meta = dict(turn["meta"])
+    if count == len(turn["ids"]):
+        return meta
+    for ids_key, offsets_key in TOP_P_KEYS:
+        if meta.get(ids_key) is not None and meta.get(offsets_key) is not None:
+            offsets = _int32(meta[offsets_key])[: count + 1]
+            meta[offsets_key] = offsets
+            meta[ids_key] = _int32(meta[ids_key])[: offsets[-1]]
+    return meta
+
+
+def _int32(value: object) -> list[int]:
+    """An array as SGLang sends it: base64 of little-endian int32, or a list."""
+    if isinstance(value, str):
+        array = np.frombuffer(base64.b64decode(value), dtype="<i4")
+    else:
+        array = np.asarray(value, dtype=np.int32).reshape(-1)
+    return [int(number) for number in array]
+
+
+def _write_placeholder(args: Any, sample: Any, profile: tokendelta.Profile) -> None:
+    clear(sample)
+    stop = min(profile.stop_ids)
+    sample.tokens = [stop, stop]
+    sample.response_length = 1
+    sample.loss_mask = [0]
+    sample.rollout_log_probs = [0.0]
+    sample.remove_sample = True
+    if getattr(args, "rollout_top_p", 1.0) != 1.0:
+        sample.rollout_top_p_token_ids = []
+        sample.rollout_top_p_token_offsets = [0, 0]
+    if getattr(args, "use_rollout_routing_replay", False):
+        row = [[0] * args.moe_router_topk for _ in range(args.num_layers)]
+        sample.rollout_routed_experts = [row]
+
+
+def _sibling(sample: Any) -> Any:
+    sibling = copy.copy(sample)
+    sibling.metadata = copy.copy(sample.metadata)
+    # Its requests are the first sample's already; slime would count them again.
+    if hasattr(sibling, "trace"):
+        del sibling.trace
+    return sibling
+
+
+def _reward(args: Any, score: float | None, *, evaluation: bool) -> Any:
+    names = ("reward_key", "eval_reward_key") if evaluation else ("reward_key",)
+    keys = [key for name in names if (key := getattr(args, name, None))]
+    if not keys or (score is None and not evaluation):
+        return score
+    return dict.fromkeys(keys, score)
+
+
+def _masks_old_turns(args: Any) -> bool:
+    return bool(
+        getattr(args, "partial_rollout", False)
+        and getattr(args, "mask_offpolicy_in_partial_rollout", False)
+    )
+
+
+def _text(profile: tokendelta.Profile, ids: Sequence[int]) -> str:
+    tokenizer: Any = profile.tokenizer
+    return str(tokenizer.decode(ids, skip_special_tokens=False))

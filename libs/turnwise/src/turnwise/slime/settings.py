@@ -1,0 +1,166 @@
+"""What slime's arguments say about an episode.
+
+slime sets `args.turnwise` from the file of `--custom-config-path`: a dict with `method` and the
+options of that method. `tau` is built in; any other method is named by its import path,
+`package.module:function`, a function of the options that returns a `Method`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from turnwise.config import ConfigError
+from turnwise.engine import SamplingParams
+from turnwise.episode import Episode
+from turnwise.policy import Policy
+from turnwise.users import User
+
+BUILT_IN = {"tau": "turnwise.slime.tau:make_method"}
+SHARED_DEFAULTS = {"tool_format": None, "on_rewrite": "keep"}
+DEFAULT_TOOL_FORMAT = "qwen25"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One episode to play.
+
+    Attributes:
+        prompt: `Sample.prompt` as slime read it from the row (`--input-key`).
+        label: `Sample.label`.
+        metadata: `Sample.metadata`. Read only.
+        policy: Its engine is bound to this episode.
+        wrap_user: Put around the maker of the customer, so that the replies can be kept.
+        rollout_id: Unique within the process.
+        group_id: Shared by the rollouts of one prompt.
+        seed: Fixes every draw of the episode.
+    """
+
+    prompt: object
+    label: object
+    metadata: Mapping[str, Any]
+    policy: Policy
+    wrap_user: Callable[[Callable[[], User]], Callable[[], User]]
+    rollout_id: str
+    group_id: str
+    seed: int
+
+
+class Method(Protocol):
+    """An agent loop with its reward, as the local backend runs it too."""
+
+    async def run(self, job: Job) -> Episode:
+        """Plays one episode; failures become its ending.
+
+        Raises:
+            ConfigError: the row names what does not exist.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`args.turnwise`, taken apart.
+
+    Attributes:
+        method: Name or import path.
+        options: What is left for the method.
+        tool_format: A name of `toolparse.formats()`.
+        on_rewrite: What to do where the template rewrites history (see `tokendelta.Session`).
+    """
+
+    method: str
+    options: Mapping[str, Any]
+    tool_format: str
+    on_rewrite: Literal["keep", "fork", "error"]
+
+
+def read_settings(args: Any) -> Settings:
+    """
+    Raises:
+        ConfigError: `args.turnwise` is missing or wrong, or does not go with slime's own flags.
+    """
+    given = getattr(args, "turnwise", None)
+    if not isinstance(given, Mapping) or not isinstance(given.get("method"), str):
+        raise ConfigError(
+            "args.turnwise must hold method and its options, "
+            f"found {type(given).__name__}: give --custom-config-path a file with turnwise: "
+            "{method: tau, ...}"
+        )
+    options = {key: value for key, value in given.items() if key != "method"}
+    shared = {key: options.pop(key, default) for key, default in SHARED_DEFAULTS.items()}
+    on_rewrite = shared["on_rewrite"]
+    if on_rewrite not in ("keep", "fork", "error"):
+        raise ConfigError(f"turnwise.on_rewrite: must be keep, fork or error, found {on_rewrite!r}")
+    if on_rewrite == "fork" and getattr(args, "partial_rollout", False):
+        raise ConfigError(
+            "--partial-rollout keeps unfinished groups as single samples, and turnwise.on_rewrite "
+            "fork makes several of one episode: use keep, or leave --partial-rollout out"
+        )
+    server_format = getattr(args, "sglang_tool_call_parser", None)
+    return Settings(
+        method=given["method"],
+        options=options,
+        tool_format=shared["tool_format"] or server_format or DEFAULT_TOOL_FORMAT,
+        on_rewrite=on_rewrite,
+    )
+
+
+def make_method(settings: Settings) -> Method:
+    """
+    Raises:
+        ConfigError: there is no such method, or its options are wrong.
+    """
+    path = BUILT_IN.get(settings.method, settings.method)
+    module, colon, name = path.partition(":")
+    if not colon:
+        raise ConfigError(
+            f"turnwise.method: {settings.method!r} is neither one of {', '.join(BUILT_IN)} nor an "
+            "import path package.module:function"
+        )
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"turnwise.method: {path}: {error}") from error
+    method: Method = factory(settings.options)
+    return method
+
+
+def read_sampling(params: Mapping[str, Any]) -> tuple[SamplingParams, dict[str, Any]]:
+    """slime's sampling parameters, and what of them the engine passes on as it is.
+
+    Raises:
+        ConfigError: a value out of range.
+    """
+    rest = dict(params)
+    rest.pop("sampling_seed", None)
+    known: dict[str, Any] = {}
+    for name in ("temperature", "top_p", "max_new_tokens"):
+        value = rest.pop(name, None)
+        if value is not None:
+            known[name] = value
+    top_k = rest.pop("top_k", None)
+    known["top_k"] = max(0, top_k) if top_k is not None else 0
+    known["stop_token_ids"] = tuple(rest.pop("stop_token_ids", None) or ())
+    try:
+        return SamplingParams(**known), rest
+    except ValueError as error:
+        raise ConfigError(f"sampling parameters: {error}") from None
+
+
+def max_context_tokens(args: Any, *, evaluation: bool) -> int:
+    """Tokens of prompt and response together, from the first of slime's flags that is given.
+
+    Raises:
+        ConfigError: none is.
+    """
+    names = ["rollout_max_context_len", "sglang_context_length", "max_position_embeddings"]
+    if evaluation:
+        names.insert(0, "eval_max_context_len")
+    for name in names:
+        value = getattr(args, name, None)
+        if value is not None:
+            return int(value)
+    raise ConfigError("give --rollout-max-context-len, the tokens of prompt and response together")
