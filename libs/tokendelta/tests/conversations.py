@@ -228,7 +228,7 @@ CONVERSATIONS = [
         [
             _SYSTEM,
             _user(_LONG),
-            _assistant("I see. " * 40),
+            _assistant(("I see. " * 40).strip()),
             _user(_LONG),
             _assistant("", calls=_ONE),
             _tool(_LONG),

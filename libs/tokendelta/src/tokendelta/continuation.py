@@ -91,9 +91,11 @@ class Continuations:
             if texts is not None and not self._findings.guarded(texts):
                 if not broken:
                     return literal.encode(texts)
-                return self._encoder.encode_broken(literal.text(texts))
+                return self._encoder.encode_broken(literal.text(texts), inside=True)
         text = self.text(turn, history, messages, tools)
-        return self._encoder.encode_broken(text) if broken else self._encoder.encode(text)
+        if broken:
+            return self._encoder.encode_broken(text, inside=True)
+        return self._encoder.encode_inside(text)
 
     def text(
         self,

@@ -149,12 +149,15 @@ class Encoder:
         """Ids of the text; text that spells a special token becomes that token."""
         return self._inner.encode(text)
 
-    def encode_broken(self, text: str) -> list[int]:
-        """Ids of text with breaks: taken out, and nothing that they part becomes one token."""
+    def encode_broken(self, text: str, inside: bool = False) -> list[int]:
+        """Ids of text with breaks: taken out, and nothing that they part becomes one token.
+
+        `inside` says that the text does not start a sequence.
+        """
         first, *rest = _BREAKS.split(text)
-        ids = self._inner.encode(first)
+        ids = self.encode_inside(first) if inside else self._inner.encode(first)
         for piece in rest:
-            ids = ids + self._encode_inside(piece)
+            ids = ids + self.encode_inside(piece)
         return ids
 
     def encode_long(self, text: str) -> list[int]:
@@ -185,13 +188,19 @@ class Encoder:
                 self._cache.popitem(last=False)
         return ids
 
-    def _encode_inside(self, text: str) -> list[int]:
-        """Ids of text that does not start a sequence."""
-        if not self._starts_with_space:
+    def encode_inside(self, text: str) -> list[int]:
+        """Ids of text that does not start a sequence.
+
+        Some tokenizers put a space before the first text of a sequence, though not behind a special
+        token.
+        """
+        if not self._starts_with_space or self._specials.head(text):
             return self._inner.encode(text)
-        lead = self._inner.encode("\n")
-        ids = self._inner.encode("\n" + text)
-        return ids[len(lead) :] if ids[: len(lead)] == lead else self._inner.encode(text)
+        for anchor, token in self._specials.by_text.items():
+            ids = self._inner.encode(anchor + text)
+            if ids[:1] == [token]:
+                return ids[1:]
+        return self._inner.encode(text)
 
     def _is_separable(self) -> bool:
         encode = self._inner.encode

@@ -33,8 +33,8 @@ class LiteralIds:
             trail, rest = _split_first(literals.between, specials)
             fixed, lead = _split_last(rest, specials)
             self._middle = (trail, encoder.encode(fixed), lead)
-        self._whole = False
-        self._whole = not all(
+        self._whole = not self._head
+        self._whole = self._whole or not all(
             self.encode(group) == encoder.encode(literals.join(group))
             for text in CONTENTS
             for group in ([text], [text, "b"], ["a", text, "c"])
@@ -48,7 +48,7 @@ class LiteralIds:
     def encode(self, texts: Sequence[str]) -> list[int]:
         """Ids of the continuation for the contents of one environment group."""
         if self._whole:
-            return self._encoder.encode(self._literals.join(texts))
+            return self._encoder.encode_inside(self._literals.join(texts))
         texts = self._literals.apply(texts)
         encode = self._encoder.encode
         if len(texts) == 1:
