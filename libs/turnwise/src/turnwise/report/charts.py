@@ -103,7 +103,7 @@ def curve_chart(
         ]
     )
     label = f"{title}: " + "; ".join(
-        f"{curve.name} {form(curve.points[0].y)} at step {curve.points[0].x:g},"
+        f"{f'{curve.name} ' if len(shown) > 1 else ''}{form(curve.points[0].y)} at step {curve.points[0].x:g},"
         f" {form(curve.points[-1].y)} at step {curve.points[-1].x:g}"
         for curve in shown
     )

@@ -47,9 +47,8 @@ def training_charts(run: RunData) -> list[Chart]:
 
     single("Loss", lambda row: row.loss, "Of the policy, per optimiser step.")
     single("Entropy", lambda row: row.entropy, "Of the next-token distribution, in nats.")
-    single(
-        "KL", lambda row: row.kl, "From the policy that sampled, or the reference if one is set."
-    )
+    if any(row.kl for row in run.trains):
+        single("KL", lambda row: row.kl, "From the reference policy (low_var_kl).")
     single("Clipped tokens", lambda row: row.clip_fraction, "Share of tokens with a clipped ratio.")
     single("Gradient norm", lambda row: row.grad_norm, "Before clipping.")
     single(
@@ -128,7 +127,8 @@ def percent(value: float) -> str:
 
 
 def plain(value: float) -> str:
-    """A number with three digits, `0.00025` as `2.5e-04`."""
+    """A number with three digits; `2.5e-4` below a thousandth, `12,000` above a thousand."""
     if value != 0 and abs(value) < 1e-3:
-        return f"{value:.1e}"
+        digits, power = f"{value:.1e}".split("e")
+        return f"{digits.removesuffix('.0')}e{int(power)}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -30,7 +30,8 @@ class RunData:
         config: The resolved configuration; empty where the file is missing.
         trains, evals: Rows in order of their steps.
         summary: None while the run has none.
-        traces: Episodes to show, in order of their steps.
+        traces: Episodes to show, the most telling first: of the first and the last evaluation,
+            then of training steps spread evenly over the run.
         traced: Episodes in the file.
         gaps: What is missing or torn, in words.
     """
@@ -105,8 +106,8 @@ class _Head(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def _choose(path: Path) -> tuple[set[int], int]:
-    """Numbers of the lines to show, and how many there are.
+def _choose(path: Path) -> tuple[list[int], int]:
+    """Numbers of the lines to show, the most telling first, and how many lines there are.
 
     The first and the last evaluation come first, then training steps spread evenly over the run,
     the first and the last among them, then other evaluations.
@@ -131,7 +132,7 @@ def _choose(path: Path) -> tuple[set[int], int]:
             chosen += groups[key]
         elif not chosen:
             chosen += groups[key][:MAX_EPISODES]
-    return set(chosen), traced
+    return chosen, traced
 
 
 def halving(items: Sequence[Any]) -> list[Any]:
@@ -152,18 +153,17 @@ def halving(items: Sequence[Any]) -> list[Any]:
     return [items[place] for place in dict.fromkeys(order)]
 
 
-def _traces(path: Path, chosen: set[int]) -> list[Trace]:
-    traces = []
+def _traces(path: Path, chosen: Sequence[int]) -> list[Trace]:
+    traces: dict[int, Trace] = {}
+    wanted = set(chosen)
     for number, line in enumerate(read_lines(path), start=1):
-        if number not in chosen:
-            continue
-        try:
-            traces.append(parse_trace(parse_line(path, number, line)))
-        except ConfigError:
-            raise
-        except ValueError as error:
-            raise ConfigError(f"{path}:{number}: {error}") from None
-    return sorted(traces, key=lambda trace: trace.step)
+        if number in wanted:
+            row = parse_line(path, number, line)
+            try:
+                traces[number] = parse_trace(row)
+            except ValueError as error:
+                raise ConfigError(f"{path}:{number}: {error}") from None
+    return [traces[number] for number in chosen]
 
 
 def readable(value: Any) -> str:

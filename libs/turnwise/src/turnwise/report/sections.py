@@ -70,15 +70,15 @@ class Trials:
 
 
 def status(run: RunData) -> str:
-    """What state the run is in, in one sentence."""
-    steps = f"{run.steps} training step{'s' * (run.steps != 1)}"
-    planned = run.config.get("num_rollout")
-    if isinstance(planned, int) and planned > run.steps:
-        steps = f"{run.steps} of {planned} training steps"
+    """What the run has done so far, in one sentence."""
     seconds = sum(row.rollout_s + row.train_s for row in run.trains)
     seconds += sum(row.eval_s for row in run.evals)
-    made = f"{len(run.evals)} evaluation{'s' * (len(run.evals) != 1)}"
-    return f"{steps} and {made} in {_duration(seconds)}."
+    done = [f"{len(run.evals)} evaluation{'s' * (len(run.evals) != 1)}"]
+    planned = run.config.get("num_rollout")
+    if run.trains or not isinstance(run.summary, EvalSummary):
+        of = f" of {planned}" if isinstance(planned, int) and planned > run.steps else ""
+        done.insert(0, f"{run.steps}{of} training step{'s' * (run.steps != 1 or bool(of))}")
+    return f"{' and '.join(done)} in {_duration(seconds)}."
 
 
 def ledger_rows(run: RunData) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def cards(run: RunData) -> list[tuple[str, str]]:
             ("difference", _difference(summary.difference)),
             ("doing nothing", number(summary.noop_baseline, ".1%")),
             ("coverage", number(summary.coverage, ".1%")),
-            ("held-out tasks × trials", f"{summary.difference.tasks} × {summary.trials}"),
+            ("tasks × trials", f"{summary.difference.tasks} × {summary.trials}"),
             ("user", summary.user),
             ("seed", f"{summary.seed}"),
         ]

@@ -33,18 +33,23 @@ Json = dict[str, Any]
 
 
 def episodes_json(traces: Sequence[Trace]) -> Markup:
-    """All episodes as JSON that can stand inside of a script element.
+    """All episodes in order of their steps, as JSON that can stand inside of a script element.
 
     `<`, `>` and `&` are escaped, so no text of a model can end the element or begin another.
+
+    Args:
+        traces: The most telling first: they get their tokens before the others.
     """
     budget = MAX_TOKENS
-    shown = []
+    shown: list[tuple[tuple[int, bool], Json]] = []
     for trace in traces:
         size = sum(_size(segment) for segment in trace.segments)
         tokens = size <= budget
         budget -= size if tokens else 0
-        shown.append(_episode(trace, tokens))
-    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        shown.append(((trace.step, trace.kind == "eval"), _episode(trace, tokens)))
+    shown.sort(key=lambda pair: pair[0])
+    episodes = [episode for _, episode in shown]
+    text = json.dumps(episodes, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return Markup(text)
@@ -86,7 +91,7 @@ def _facts(trace: Trace, count: int) -> list[tuple[str, str]]:
     if trace.error:
         facts.append(("error", _cut(trace.error)))
     return facts + [
-        (name.replace("_", " "), f"{value:g}")
+        (name.replace("_", " "), f"{value:.4g}")
         for name, value in trace.metrics.items()
         if value is not None
     ]
@@ -154,7 +159,11 @@ def _message_start(segment: SegmentTrace, header: int, start: int, stop: int) ->
 
 def _chunk(segment: SegmentTrace, author: str, start: int, stop: int) -> Json:
     kept = list(range(start, stop))
-    chunk: Json = {"author": author, "trained": bool(_mask(segment, start))}
+    chunk: Json = {
+        "author": author,
+        "trained": bool(_mask(segment, start)),
+        "count": stop - start,
+    }
     if stop - start > HEAD + TAIL:
         kept = [*range(start, start + HEAD), *range(stop - TAIL, stop)]
         chunk["gap"] = [HEAD, stop - start - HEAD - TAIL]
@@ -179,7 +188,7 @@ def _messages(trace: Trace) -> list[Json]:
         content = message.get("content")
         parts = [content if isinstance(content, str) else _dump(content)] if content else []
         parts += [_dump(call) for call in message.get("tool_calls") or []]
-        chunk = {"author": author, "trained": False, "texts": [_cut("\n".join(parts))]}
+        chunk = {"author": author, "trained": False, "count": 0, "texts": [_cut("\n".join(parts))]}
         blocks.append(
             {
                 "author": author,

@@ -53,7 +53,8 @@
 
   const blockElement = (block) => {
     const element = make("div", `block ${block.author}`);
-    const count = block.chunks.reduce((sum, chunk) => sum + (chunk.ids ? chunk.ids.length : 0), 0);
+    const tokensOf = (chunks) => chunks.reduce((sum, chunk) => sum + chunk.count, 0);
+    const count = tokensOf(block.chunks.filter((chunk) => chunk.author === block.author));
     let who = block.name;
     if (count) who += ` · ${count.toLocaleString()} tokens`;
     if (block.author === "policy" && count) who += block.trained ? ", trained" : ", not trained here";
@@ -61,7 +62,7 @@
     const text = make("div", "text");
     block.chunks.forEach((chunk) => text.append(...chunkElements(chunk)));
     element.append(text);
-    if (count > LONG && block.author !== "policy") {
+    if (tokensOf(block.chunks) > LONG && block.author !== "policy") {
       element.classList.add("short");
       const all = make("button", "all", "Show all of it");
       all.type = "button";

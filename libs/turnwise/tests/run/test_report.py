@@ -1,0 +1,478 @@
+"""The report is made from the run folder alone, whatever of it is there; no foreign text runs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from turnwise.config import ConfigError
+from turnwise.episode import Ending, Limit
+from turnwise.report import load as load_module
+from turnwise.report import sections, viewer, write_eval_report, write_report
+from turnwise.report.__main__ import main
+from turnwise.report.load import halving
+from turnwise.run.folder import RunFolder
+from turnwise.run.metrics import as_row
+from turnwise.run.summary import EvalSummary, Summary, write_summary
+from turnwise.run.traces import trace_row
+from turnwise.trials import Estimate
+
+from .episodes import TOKENIZER, episode, message, segment
+from .rows import eval_row, train_row
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u2028{{ 7*7 }}"
+
+
+@dataclass
+class Page(HTMLParser):
+    """What a browser would see: elements, text outside of scripts, scripts."""
+
+    tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    scripts: list[tuple[dict[str, str | None], str]] = field(default_factory=list)
+    text: str = ""
+    headings: list[str] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
+    _open: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    @classmethod
+    def read(cls, path: Path) -> Page:
+        page = cls()
+        page.feed(path.read_text(encoding="utf-8"))
+        return page
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open.append(tag)
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+        if tag in ("td", "th", "dt", "dd"):
+            self.text += " "
+        if tag in ("h1", "h2"):
+            self.headings.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if "script" in self._open:
+            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
+        elif "style" not in self._open:
+            self.text += data
+            if "h1" in self._open or "h2" in self._open:
+                self.headings[-1] += data
+            if "thead" in self._open and data.strip():
+                self.heads.append(data)
+
+    @property
+    def episodes(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(self.scripts[0][1])
+        return rows
+
+
+def summary(**changes: Any) -> Summary:
+    fields: dict[str, Any] = {
+        "method": "tau",
+        "before": Estimate(0.46, 0.04, 32, 128),
+        "after": Estimate(0.66, 0.04, 32, 128),
+        "difference": Estimate(0.2, 0.04, 32, 256),
+        "noop_baseline": 0.0,
+        "trials": 4,
+        "steps": 3,
+        "seed": 7,
+        "user": "offline",
+        "coverage": 1.0,
+        "claim": ("Held-out tasks share no order with training tasks.",),
+    }
+    return Summary(**{**fields, **changes})
+
+
+def run_folder(path: Path, steps: int = 3, *, ended: bool = True) -> RunFolder:
+    folder = RunFolder.create(path / "tau-run", "tau", {"seed": 7, "num_rollout": steps})
+    folder.append_metrics(as_row(eval_row()))
+    add_trace(folder, step=0, kind="eval")
+    for step in range(1, steps + 1):
+        folder.append_metrics(as_row(train_row(step=step, reward_mean=0.5 + 0.1 * (step % 4))))
+        add_trace(folder, step=step, kind="train")
+    if ended:
+        folder.append_metrics(as_row(eval_row(step=steps, reward_mean=0.66)))
+        add_trace(folder, step=steps, kind="eval")
+        write_summary(folder, summary(steps=steps))
+    return folder
+
+
+def outline(shown: dict[str, Any]) -> list[str]:
+    """An episode as lines, trained text with a star."""
+    lines = [f"{shown['when']} / {shown['title']}"]
+    for blocks in shown["segments"]:
+        for block in blocks:
+            lines.append(block["name"])
+            for chunk in block["chunks"]:
+                star = "*" if chunk["trained"] else ""
+                lines.append(f"  {chunk['author']}{star}: {''.join(chunk['texts'])!r}")
+    return lines
+
+
+def add_trace(folder: RunFolder, *, step: int, kind: str, why: str = "best", **how: Any) -> None:
+    folder.append_episode(trace_row(episode(**how), TOKENIZER, step=step, kind=kind, why=why))
+
+
+def test_a_report_has_all_of_its_parts(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
+    page = Page.read(write_report(run_folder(tmp_path).path))
+    figures = [attrs.get("aria-label") for tag, attrs in page.tags if tag == "svg"]
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert {
+        "headings": page.headings,
+        "tables": page.heads,
+        "charts": figures,
+        "ids": ids,
+        "episodes": [outline(shown) for shown in page.episodes],
+    } == snapshot
+
+
+def test_the_verdict_stands_on_top_with_what_it_means(tmp_path: Path) -> None:
+    page = Page.read(write_report(run_folder(tmp_path).path))
+    verdict = page.text.index("It learned: held-out pass rate 46.0 ± 4.0 % → 66.0 ± 4.0 %")
+    claim = page.text.index("Held-out tasks share no order")
+    assert verdict < claim < page.text.index("Curves")
+
+
+def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    first = write_report(folder.path).read_bytes()
+    assert write_report(folder.path).read_bytes() == first
+    assert not list(folder.path.glob(".*"))
+
+
+def test_nothing_is_fetched(tmp_path: Path) -> None:
+    path = write_report(run_folder(tmp_path).path)
+    page = Page.read(path)
+    for _, attrs in page.tags:
+        for name in ("src", "href", "action", "srcset", "poster"):
+            assert (attrs.get(name) or "data:").startswith("data:")
+    style = re.search(r"<style>(.*?)</style>", path.read_text(), re.DOTALL)
+    assert style is not None and not re.search(r"url\(|@import|https?:", style[1])
+    policy = next(a["content"] for t, a in page.tags if t == "meta" and "http-equiv" in a)
+    assert policy is not None and policy.startswith("default-src 'none'")
+
+
+def test_only_the_pages_own_script_may_run(tmp_path: Path) -> None:
+    path = write_report(run_folder(tmp_path).path)
+    (data, _), (own, script) = Page.read(path).scripts
+    assert data["type"] == "application/json" and own == {}
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in path.read_text()
+
+
+def test_no_text_of_a_model_becomes_markup(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", EVIL, {EVIL: EVIL, "seed": EVIL})
+    row = eval_row(user=EVIL, scores={EVIL: [1.0]}, endings={EVIL: 1})
+    folder.append_metrics(as_row(row))
+    folder.append_metrics(as_row(train_row(parse_errors={EVIL: 2}, endings={EVIL: 3})))
+    add_trace(
+        folder,
+        step=1,
+        kind="train",
+        why=EVIL,
+        answer=EVIL,
+        user=EVIL,
+        tool=EVIL,
+        task_id=EVIL,
+        rollout_id=EVIL,
+        metrics={EVIL: 1.0},
+        info={EVIL: EVIL},
+    )
+    write_summary(folder, summary(user=EVIL, claim=(EVIL,), method=EVIL))
+    clean = Page.read(write_report(run_folder(tmp_path).path))
+    page = Page.read(write_report(folder.path))
+    assert len(page.scripts) == 2
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in clean.tags}
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    assert "49" not in page.text.split("Configuration")[1]
+    shown = page.episodes[0]
+    assert EVIL in shown["title"]
+    texts = ["".join(c["texts"]) for block in shown["segments"][0] for c in block["chunks"]]
+    assert EVIL in texts
+    write_eval_report(folder.path)
+    assert len(Page.read(folder.report).scripts) == 2
+
+
+def chunks(page: Page, number: int = 0) -> list[tuple[str, bool, str]]:
+    return [
+        (chunk["author"], chunk["trained"], "".join(chunk["texts"]))
+        for block in page.episodes[number]["segments"][0]
+        for chunk in block["chunks"]
+    ]
+
+
+def test_every_token_is_shown_with_author_mask_and_logprob(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    add_trace(folder, step=1, kind="train")
+    page = Page.read(write_report(folder.path))
+    made = episode().segments[0]
+    shown = [c for block in page.episodes[0]["segments"][0] for c in block["chunks"]]
+    assert [token for chunk in shown for token in chunk["ids"]] == made.ids.tolist()
+    trained = [chunk["trained"] for chunk in shown for _ in chunk["ids"]]
+    assert trained[made.prompt_length :] == made.loss_mask.astype(bool).tolist()
+    assert not any(trained[: made.prompt_length])
+    for chunk in shown:
+        assert chunk.get("logprobs") == ([-0.25] * len(chunk["ids"]) if chunk["trained"] else None)
+    assert ("policy", True, "Let me look.<|im_end|>") in chunks(page)
+    assert ("tool", False, "It was sent.") in chunks(page)
+
+
+def test_a_conversation_is_split_where_messages_begin(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    add_trace(folder, step=1, kind="train")
+    blocks = Page.read(write_report(folder.path)).episodes[0]["segments"][0]
+    assert [block["name"] for block in blocks] == [
+        "System",
+        "User",
+        "Policy, turn 1",
+        "Tool",
+        "Policy, turn 2",
+    ]
+    starts = [block["chunks"][0]["texts"][0] for block in blocks]
+    assert starts == ["<|im_start|>"] * 5
+
+
+def test_the_policys_words_in_a_later_prompt_are_not_shown_as_trained(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    later = segment(["Sent."], prompt=message("assistant", "Let me look."))
+    add_trace(folder, step=1, kind="train", segments=(later,))
+    blocks = Page.read(write_report(folder.path)).episodes[0]["segments"][0]
+    assert [(block["name"], block["trained"]) for block in blocks] == [
+        ("Policy", False),
+        ("Policy, turn 1", True),
+    ]
+
+
+def test_an_episode_without_tokens_shows_its_messages(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    call = {"function": {"name": "find", "arguments": {"key": 7}}}
+    transcript = [
+        {"role": "user", "content": "Hello."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    add_trace(folder, step=1, kind="train", score=None, segments=(), transcript=transcript)
+    page = Page.read(write_report(folder.path))
+    assert chunks(page)[0] == ("user", False, "Hello.")
+    assert '"find"' in chunks(page)[1][2]
+    assert "lost:user" in page.episodes[0]["title"]
+    assert ["error", "no answer"] in page.episodes[0]["facts"]
+
+
+@pytest.mark.parametrize("gone", ["config.json", "metrics.jsonl", "episodes.jsonl", "summary.json"])
+def test_a_missing_file_is_said_and_the_rest_shown(tmp_path: Path, gone: str) -> None:
+    folder = run_folder(tmp_path)
+    (folder.path / gone).unlink()
+    text = Page.read(write_report(folder.path)).text
+    said = "No verdict" if gone == "summary.json" else f"{gone} is missing"
+    assert said in text
+
+
+def test_an_interrupted_run_has_a_report_without_a_verdict(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, ended=False)
+    with folder.metrics.open("a") as stream:
+        stream.write('{"step":4,"ki')
+    folder.config.write_text('{"num_rollout": 20}')
+    text = Page.read(write_report(folder.path)).text
+    assert "No verdict: this run has not ended, or was interrupted." in text
+    assert "3 of 20 training steps and 1 evaluation" in text
+    assert "the last line of metrics.jsonl is torn (13 bytes) and left out" in text
+
+
+def test_a_run_that_has_just_begun_has_a_report(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    text = Page.read(write_report(folder.path)).text
+    assert "Nothing to draw yet" in text and "No episode was kept." in text
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "said"),
+    [
+        ("metrics.jsonl", "{", r"metrics\.jsonl:2: not valid JSON"),
+        ("metrics.jsonl", '{"kind":"train","step":1}', r"metrics\.jsonl:2: .*reward_mean"),
+        ("episodes.jsonl", "{", r"episodes\.jsonl:2: not a trace"),
+        ("episodes.jsonl", '{"step":1}', r"episodes\.jsonl:2: not a trace .*kind"),
+        (
+            "episodes.jsonl",
+            '{"schema":9,"step":1,"kind":"eval"}',
+            r"episodes\.jsonl:2: schema: this version reads 1, found 9",
+        ),
+    ],
+)
+def test_a_broken_row_is_an_error_that_names_file_and_line(
+    tmp_path: Path, name: str, line: str, said: str
+) -> None:
+    folder = run_folder(tmp_path, steps=1)
+    path = folder.path / name
+    rows = path.read_text().splitlines()
+    path.write_text("\n".join([rows[0], line, *rows[1:]]) + "\n")
+    with pytest.raises(ConfigError, match=said):
+        write_report(folder.path)
+
+
+def test_a_ledger_that_does_not_balance_is_shown_as_that(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    bad = {"started": 5, "finished": 3, "stopped": {}, "lost": {"user": 1}, "cancelled": 0}
+    assert "does not balance" not in Page.read(write_report(folder.path)).text
+    folder.append_metrics(as_row(train_row(step=4, ledger=bad)))
+    text = Page.read(write_report(folder.path)).text
+    assert "It does not hold in every row" in text
+    assert text.count("does not balance") == 2
+
+
+def test_a_huge_run_is_capped_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_module, "MAX_EPISODES", 20)
+    monkeypatch.setattr(viewer, "MAX_TOKENS", 2000)
+    folder = run_folder(tmp_path, steps=2)
+    metrics = [json.dumps(as_row(train_row(step=step))) for step in range(3, 3000)]
+    with folder.metrics.open("a") as stream:
+        stream.writelines(f"{row}\n" for row in metrics)
+    trace = json.loads(folder.episodes.read_text().splitlines()[1])
+    with folder.episodes.open("a") as stream:
+        stream.writelines(
+            json.dumps({**trace, "step": step}) + "\n" for step in range(3, 3000) for _ in "ab"
+        )
+    path = write_report(folder.path)
+    page = Page.read(path)
+    assert "20 of the 5,998 episodes that the run kept whole" in page.text
+    assert "Each point is the mean of 15 steps." in page.text
+    assert "200 of 2999 rows, evenly chosen" in page.text
+    assert "2799 rows between these are left out" in page.text
+    assert path.stat().st_size < 600_000
+    steps = [int(re.sub(r"\D", "", shown["when"])) for shown in page.episodes]
+    assert len(steps) == 20 and steps[-1] == 2999 and 1000 < steps[10] < 2000
+    # The ends of the run come first where there is no room for all.
+    whole = [not shown["note"] for shown in page.episodes]
+    assert whole[0] and whole[-1] and not all(whole)
+    assert all("are left out of this page" in s["note"] for s in page.episodes if s["note"])
+
+
+def test_a_long_message_loses_its_middle_and_says_how_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(viewer, "HEAD", 10)
+    monkeypatch.setattr(viewer, "TAIL", 5)
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    add_trace(folder, step=1, kind="train", tool="0123456789" * 10)
+    tool = next(
+        chunk
+        for block in Page.read(write_report(folder.path)).episodes[0]["segments"][0]
+        for chunk in block["chunks"]
+        if chunk["author"] == "tool"
+    )
+    assert "".join(tool["texts"]) == "0123456789" + "56789"
+    assert tool["gap"] == [10, 85] and tool["count"] == 100
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 10, 1000])
+def test_halving_keeps_all_and_begins_evenly(count: int) -> None:
+    order = halving(range(count))
+    assert sorted(order) == list(range(count))
+    if count >= 10:
+        five = sorted(order[:5])
+        gaps = [b - a for a, b in zip(five, five[1:], strict=False)]
+        assert five[0] == 0 and five[-1] == count - 1 and max(gaps) <= count / 4 + 1
+
+
+def test_a_thinned_table_keeps_order_and_ends() -> None:
+    kept = sections.thinned(range(1000))
+    assert len(kept) == sections.MAX_ROWS
+    assert kept == sorted(kept) and (kept[0], kept[-1]) == (0, 999)
+
+
+def eval_folder(path: Path, *, ended: bool = True) -> RunFolder:
+    folder = RunFolder.create(path / "eval-run", "tau-eval", {"trials": 2})
+    folder.append_metrics(as_row(eval_row(scores={"a": [1.0, 1.0], "b": [0.0, None]})))
+    add_trace(folder, step=0, kind="eval", score=0.0, ending=Ending.stopped(Limit.TURNS))
+    if ended:
+        write_summary(
+            folder,
+            EvalSummary(
+                benchmark="tau-bench retail test",
+                policy="step_20",
+                pass_hat=(Estimate(0.5, 0.5, 2, 3), Estimate(1.0, float("nan"), 1, 2)),
+                trials=2,
+                noop_baseline=0.02,
+                coverage=0.75,
+                user="offline",
+                claim=("Scores name the user that made them.",),
+            ),
+        )
+    return folder
+
+
+def test_an_evaluation_has_pass_k_coverage_baseline_and_tasks(tmp_path: Path) -> None:
+    page = Page.read(write_report(eval_folder(tmp_path).path))
+    text = re.sub(r"\s+", " ", page.text)
+    assert "step_20 passes 50.0 ± 50.0 % of tau-bench retail test" in text
+    assert "doing nothing 2.0%" in text and "coverage 75.0%" in text
+    assert "1 50.0% 50.0% 2 3" in text and "2 100.0% - 1 2" in text
+    assert "a 11 1.00" in text and "b 0lost 0.00" in text
+    assert "Scores name the user that made them." in text
+    assert "training step" not in text.split("Every rollout")[0]
+
+
+def test_an_evaluation_without_a_summary_counts_pass_k_from_its_scores(tmp_path: Path) -> None:
+    folder = eval_folder(tmp_path, ended=False)
+    text = re.sub(r"\s+", " ", Page.read(write_eval_report(folder.path)).text)
+    assert "No result: this evaluation has not ended" in text
+    assert "1 50.0% 50.0% 2 3" in text and "2 100.0% - 1 2" in text
+
+
+def test_the_command_prints_the_path_and_returns_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_folder(tmp_path, steps=1)
+    monkeypatch.setattr("sys.argv", ["report", str(folder.path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"{folder.report}\n"
+    assert folder.report.is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("gone", "no such folder"), ("empty", "not a run folder: none of config")]
+)
+def test_the_command_refuses_what_is_no_run_folder(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    said: str,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr("sys.argv", ["report", str(tmp_path / name)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / name / "report.html").exists()
+
+
+def test_values_that_do_not_exist_leave_no_trace_of_nan(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    nothing = dict.fromkeys(
+        ("reward_mean", "reward_stderr", "coverage", "loss", "kl", "entropy", "tokens_per_s")
+    )
+    folder.append_metrics(as_row(msgspec.structs.replace(train_row(), **nothing)))
+    folder.append_metrics(as_row(eval_row(reward_mean=None, reward_stderr=None, scores={})))
+    write_summary(folder, summary(difference=Estimate(float("nan"), float("nan"), 0, 0)))
+    text = Page.read(write_report(folder.path)).text
+    assert "Nothing can be said" in text
+    assert not re.search(r"\bnan\b|\bNone\b", text, re.IGNORECASE)
