@@ -1,0 +1,157 @@
+"""Cases played by the expert through the episode loop, as token arrays."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import tokendelta
+from jinja2 import Template
+from numpy.typing import NDArray
+from turnwise.engine import Completion, SamplingParams
+from turnwise.episode import Episode
+from turnwise.policy import Policy
+from turnwise.taubench import Action
+from turnwise.taubench.episode import default_services, run_episode
+from turnwise.taubench.prompts import prompt_view
+
+from apps.trainers.tau.synthetic import Case, CaseEnvironment, CaseUser, make_case
+from apps.trainers.tau.tokenizer import CHAT_TEMPLATE, encode
+
+MAX_CONTEXT_TOKENS = 1024
+_CHUNK = 500
+
+
+class ExpertEngine:
+    """Says the turns of one case, each token with log-prob 0. Keeps the engine contract."""
+
+    def __init__(self, turns: tuple[str, ...], encode: Callable[[str], list[int]], stop: int):
+        self._turns = iter(turns)
+        self._encode, self._stop = encode, stop
+
+    async def generate(
+        self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
+    ) -> Completion:
+        ids = np.array([*self._encode(next(self._turns)), self._stop], dtype=np.int32)
+        return Completion(ids, np.zeros(len(ids), dtype=np.float32), "stop")
+
+    async def release(self, session_id: str) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrations:
+    """Recorded episodes, one after the other.
+
+    Attributes:
+        ids: uint16[N], all tokens.
+        trained: bool[N], the expert's own.
+        offsets: int64[episodes + 1], where each begins, and N.
+        flawed: bool[episodes], whether the expert made a mistake.
+    """
+
+    ids: NDArray[np.uint16]
+    trained: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+    flawed: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.flawed)
+
+
+async def play(case: Case, tokenizer: Any, profile: tokendelta.Profile) -> Episode:
+    """The case served by its expert.
+
+    Raises:
+        RuntimeError: the reward is not 0 with a mistake and 1 without: a bug of the expert.
+    """
+    engine = ExpertEngine(case.turns, partial(encode, tokenizer), tokenizer.eos_token_id)
+    policy = Policy(engine=engine, profile=profile, max_context_tokens=MAX_CONTEXT_TOKENS)
+    services = replace(
+        default_services("compact"),
+        user=lambda: CaseUser(case),
+        environment=lambda task: CaseEnvironment(case),
+    )
+    name = case.task.id
+    episode = await run_episode(case.task, policy, services, rollout_id=name, group_id=name, seed=0)
+    if episode.score != (case.mistake is None):
+        raise RuntimeError(
+            f"{name}: mistake {case.mistake!r}, but {episode.ending.label} with score "
+            f"{episode.score}: {episode.ending.error or case.turns}"
+        )
+    return episode
+
+
+def corpus(seed: int, count: int) -> Iterator[str]:
+    """What the policy reads and writes in `count` cases, to learn the tokenizer from."""
+    view = prompt_view("compact")
+    prompt = Template(CHAT_TEMPLATE).render(
+        messages=[{"role": "system", "content": view.system("retail")}],
+        tools=view.tools("retail"),
+        add_generation_prompt=True,
+    )
+    for index in range(count):
+        yield prompt
+        case = make_case(seed, index, mistake_share=0.0)
+        yield f"user\n{CaseUser(case).opening()}"
+        yield from case.turns
+        environment = CaseEnvironment(case)
+        for name, kwargs in (
+            ("get_order_details", {"order_id": case.task.actions[0].kwargs["order_id"]}),
+            (case.task.actions[0].name, case.task.actions[0].kwargs),
+        ):
+            result = environment.step(Action(name, kwargs))
+            yield view.observation(name, result.observation)
+        yield case.task.user_id
+
+
+def record(
+    tokenizer: Any, *, seed: int, count: int, mistake_share: float, workers: int = 1
+) -> Demonstrations:
+    """Plays cases 0 to count - 1 of a seed; the result does not depend on `workers`.
+
+    Raises RuntimeError as `play` does.
+    """
+    spans = [(start, min(start + _CHUNK, count)) for start in range(0, count, _CHUNK)]
+    job = partial(_record_span, tokenizer, seed, mistake_share)
+    if workers == 1:
+        parts = list(map(job, spans))
+    else:
+        context = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            parts = list(pool.map(job, spans))
+    lengths = np.concatenate([part[2] for part in parts])
+    return Demonstrations(
+        ids=np.concatenate([part[0] for part in parts]),
+        trained=np.concatenate([part[1] for part in parts]),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        flawed=np.concatenate([part[3] for part in parts]),
+    )
+
+
+def _record_span(
+    tokenizer: Any, seed: int, mistake_share: float, span: tuple[int, int]
+) -> tuple[NDArray[np.uint16], NDArray[np.bool_], NDArray[np.int64], NDArray[np.bool_]]:
+    profile = tokendelta.Profile.from_tokenizer(tokenizer)
+    cases = [make_case(seed, index, mistake_share=mistake_share) for index in range(*span)]
+
+    async def play_all() -> list[tokendelta.Sample]:
+        return [(await play(case, tokenizer, profile)).segments[0] for case in cases]
+
+    samples = asyncio.run(play_all())
+    trained = [np.concatenate([np.zeros(s.prompt_length), s.loss_mask]) > 0 for s in samples]
+    return (
+        np.concatenate([sample.ids for sample in samples]).astype(np.uint16),
+        np.concatenate(trained),
+        np.array([len(sample.ids) for sample in samples], dtype=np.int64),
+        np.array([case.mistake is not None for case in cases]),
+    )

@@ -1,0 +1,180 @@
+"""Makes the policy that the main job starts from.
+
+    ./pants run apps/trainers/tau:warmstart -- --out runs/policy
+
+1. A tokenizer is learned from synthetic cases (`tokenizer`, `synthetic`).
+2. The cases are played by a scripted expert through the episode loop (`demonstrations`).
+3. A model with random weights learns to copy, then to replay the expert (`supervised`).
+4. Weights (bf16), tokenizer, chat template and `warmstart.json` with every setting and figure are
+   written to a folder that AutoModelForCausalLM and AutoTokenizer load.
+
+No real task, and no order or customer of the database, is seen. On a CPU the result is the same
+for the same settings; a GPU adds up in another order. Minutes on one GPU, hours on two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from turnwise.command import PreflightError, run_command
+from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.rollout import derive_seed
+
+from apps.trainers.tau.demonstrations import corpus, record
+from apps.trainers.tau.supervised import Schedule, build_model, train_copying, train_replay
+from apps.trainers.tau.tokenizer import VOCAB_SIZE, train_tokenizer
+
+
+class WarmstartConfig(CommandConfig):
+    """Options of the warm start."""
+
+    out: Path = Path("runs/policy")
+    """Folder for the policy; must not exist yet."""
+    seed: int = Field(default=1, ge=0)
+    """Fixes cases, weights and order of the data."""
+    dialogues: int = Field(default=120_000, ge=1)
+    """Demonstrations to learn from."""
+    mistake_share: float = Field(default=0.35, ge=0.0, le=1.0)
+    """Probability that a demonstration holds a mistake."""
+    hidden_size: int = Field(default=192, ge=64, multiple_of=64)
+    """Width of the model."""
+    layers: int = Field(default=4, ge=1)
+    """Depth of the model."""
+    vocab_size: int = Field(default=VOCAB_SIZE, ge=1_400, le=65_535)
+    """Tokens of the tokenizer."""
+    copy_steps: int = Field(default=2_000, ge=1)
+    """Optimiser steps of the copying phase."""
+    copy_rows: int = Field(default=256, ge=1)
+    """Sequences of 64 tokens a step in it."""
+    copy_learning_rate: float = Field(default=4e-3, gt=0)
+    """Peak learning rate of the copying phase."""
+    replay_steps: int = Field(default=6_000, ge=1)
+    """Optimiser steps of the replay phase."""
+    batch_tokens: int = Field(default=32_768, ge=1_024)
+    """Tokens a step in it, padding included."""
+    learning_rate: float = Field(default=2e-3, gt=0)
+    """Peak learning rate of the replay phase."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto takes a GPU if there is one."""
+    workers: int = Field(default=1, ge=1)
+    """Processes that play the cases."""
+
+
+def warmstart(config: WarmstartConfig) -> dict[str, Any]:
+    """Makes the policy; returns the figures that are written to `warmstart.json`.
+
+    Raises:
+        ConfigError: the output folder exists.
+        PreflightError: a GPU was asked for and there is none.
+    """
+    if config.out.exists():
+        raise ConfigError(f"out: {config.out} exists; name another folder or remove it")
+    device = _device(config.device)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    started = time.perf_counter()
+    tokenizer = train_tokenizer(
+        corpus(derive_seed(config.seed, "tokenizer"), 2_000), vocab_size=config.vocab_size
+    )
+    _log(f"tokenizer of {len(tokenizer)} tokens {time.perf_counter() - started:.0f} s")
+    demonstrations = record(
+        tokenizer,
+        seed=derive_seed(config.seed, "demonstrations"),
+        count=config.dialogues,
+        mistake_share=config.mistake_share,
+        workers=config.workers,
+    )
+    _log(
+        f"{len(demonstrations)} demonstrations, {len(demonstrations.ids)} tokens, "
+        f"{demonstrations.flawed.mean():.3f} with a mistake {time.perf_counter() - started:.0f} s"
+    )
+    model = build_model(
+        tokenizer,
+        hidden_size=config.hidden_size,
+        layers=config.layers,
+        seed=derive_seed(config.seed, "weights"),
+    ).to(device)
+    copying = Schedule(
+        steps=config.copy_steps,
+        learning_rate=config.copy_learning_rate,
+        seed=derive_seed(config.seed, "copy"),
+    )
+    copy_accuracy = train_copying(
+        model,
+        copying,
+        reserved=len(tokenizer.added_tokens_decoder),
+        rows=config.copy_rows,
+        log=_log,
+    )
+    replay = Schedule(
+        steps=config.replay_steps,
+        learning_rate=config.learning_rate,
+        seed=derive_seed(config.seed, "replay"),
+    )
+    replay_accuracy = train_replay(
+        model, replay, demonstrations, batch_tokens=config.batch_tokens, log=_log
+    )
+    figures = {
+        "settings": config.model_dump(mode="json", exclude={"out", "workers", "config"}),
+        "parameters": model.num_parameters(),
+        "tokens": len(demonstrations.ids),
+        "copy_accuracy": copy_accuracy,
+        "replay_accuracy": replay_accuracy,
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "wall_s": round(time.perf_counter() - started),
+    }
+    save(model, tokenizer, config.out, figures)
+    _log(f"policy of {model.num_parameters()} parameters in {config.out}")
+    return figures
+
+
+def save(
+    model: Qwen3ForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    out: Path,
+    figures: dict[str, Any],
+) -> None:
+    """Writes the folder under another name first: `out` is complete if it exists."""
+    unfinished = out.with_name(f".{out.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    model.to(torch.bfloat16).save_pretrained(unfinished)
+    tokenizer.save_pretrained(unfinished)
+    text = json.dumps(figures, indent=2)
+    (unfinished / "warmstart.json").write_text(f"{text}\n", encoding="utf-8")
+    unfinished.rename(out)
+
+
+def _device(name: str) -> torch.device:
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise PreflightError("device cuda was asked for, but torch finds no GPU: use --device cpu")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def _log(line: str) -> None:
+    print(line, flush=True)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The command."""
+    # Read by cuBLAS when it starts; without it its results differ from run to run.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    description = "Make the policy that the main job starts from."
+    config = parse_args(
+        WarmstartConfig, argv, prog="apps/trainers/tau:warmstart", description=description
+    )
+    warmstart(config)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(main, sys.argv[1:]))

@@ -1,0 +1,56 @@
+"""What is trained or evaluated: an engine, and how its tokens become text and tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import tokendelta
+from numpy.typing import NDArray
+
+from turnwise.engine import Engine, SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Everything about a model that an episode loop needs. Shared by all episodes.
+
+    Attributes:
+        engine: Samples the turns.
+        profile: The audited chat template with its tokenizer.
+        max_context_tokens: Prompt and response of an episode together stay within it.
+        tool_format: A name of `toolparse.formats()`.
+        sampling: How to sample a turn; the loop sets the seed of each turn.
+        on_rewrite: What to do where the template rewrites history (see `tokendelta.Session`).
+    """
+
+    engine: Engine
+    profile: tokendelta.Profile
+    max_context_tokens: int
+    tool_format: str = "qwen25"
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    on_rewrite: Literal["keep", "fork", "error"] = "keep"
+
+    def __post_init__(self) -> None:
+        if self.max_context_tokens < 1:
+            raise ValueError(
+                f"max_context_tokens must be at least 1, found {self.max_context_tokens}"
+            )
+        if not self.sampling.stop_token_ids:
+            stops = tuple(sorted(self.profile.stop_ids))
+            object.__setattr__(self, "sampling", replace(self.sampling, stop_token_ids=stops))
+
+    def text(self, ids: Sequence[int] | NDArray[np.int32]) -> str:
+        """What was sampled, as text without the stop token; tool-call markers are kept.
+
+        Never raises on ids of the vocabulary; bytes that are no UTF-8 become U+FFFD.
+        """
+        kept = [int(token) for token in ids]
+        while kept and kept[-1] in self.profile.stop_ids:
+            kept.pop()
+        tokenizer: Any = self.profile.tokenizer
+        return str(
+            tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        )

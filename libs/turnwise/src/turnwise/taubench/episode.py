@@ -1,0 +1,403 @@
+"""One tau-bench episode: the loop for training and evaluation, on every backend.
+
+1. The customer speaks first; the prompt is the view's system prompt, its tools and that message.
+2. The engine samples a turn. Its ids and log-probs go into the session verbatim; only their text
+   is parsed. Turn k is drawn with `derive_seed(seed, "turn", k)`, so that a result depends on the
+   rollout's seed and not on what else was running.
+3. The turn becomes actions (`turnwise.taubench.to_turn`). Tools answer at once; a message goes to
+   the customer, who is awaited here and never inside of the environment.
+4. All answers of a turn form one append to the session, and so the next prompt.
+
+| what happens                                                    | ending            | score   |
+|-----------------------------------------------------------------|-------------------|---------|
+| the customer stops, or a terminating tool is called             | finished          | reward  |
+| `max_turns` turns and not over                                  | stopped(turns)    | 0       |
+| a turn reaches `max_new_tokens`                                 | stopped(tokens)   | 0       |
+| prompt or turn reaches `max_context_tokens`                     | stopped(context)  | 0       |
+| `max_format_errors` turns in a row of which no call can be read | stopped(format)   | 0       |
+| engine, customer or environment fails or misses its deadline    | lost(boundary)    | none    |
+| the engine gives a turn back unfinished (`abort`)               | cancelled         | none    |
+
+A stopped episode scores 0 as upstream's does, which pays only when the conversation is over.
+Cancellation of the surrounding task passes through after the engine was told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
+
+import tokendelta
+import toolparse
+from tokendelta import Overflow, Sample
+
+from turnwise.engine import Completion
+from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
+from turnwise.policy import Policy
+from turnwise.rollout import derive_seed
+from turnwise.taubench.actions import DroppedCall, SeveralCalls, Turn, to_turn
+from turnwise.taubench.environment import Environment, StepResult
+from turnwise.taubench.prompts import PromptView, prompt_view
+from turnwise.taubench.task import Action, Task
+from turnwise.users import OfflineUser, User
+
+RELEASE_DEADLINE_S = 10.0
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """What an episode needs beside the policy. Shared by all episodes.
+
+    Attributes:
+        user: Makes the customer of one episode.
+        view: What the policy is shown.
+        several_calls: What to do with more than one call in a turn.
+        max_turns: Sampled turns of an episode, at least 1.
+        max_format_errors: Turns in a row whose calls cannot be read, at least 1.
+        user_deadline_s: For each message of the customer, in seconds.
+        engine_deadline_s: For each sampled turn, in seconds.
+        environment: Makes the environment of one task.
+    """
+
+    user: Callable[[], User]
+    view: PromptView
+    several_calls: SeveralCalls = "first"
+    max_turns: int = 30
+    max_format_errors: int = 3
+    user_deadline_s: float = 120.0
+    engine_deadline_s: float = 600.0
+    environment: Callable[[Task], Environment] = Environment
+
+    def __post_init__(self) -> None:
+        for name in ("max_turns", "max_format_errors", "user_deadline_s", "engine_deadline_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be greater than 0, found {getattr(self, name)}")
+
+
+def compact_user() -> OfflineUser:
+    """A customer who says everything at once and leaves at the agent's first statement."""
+    return OfflineUser(opening="everything", patience=1)
+
+
+def default_services(prompt: str) -> Services:
+    """The services that go with a view: the offline user, and turns enough for its tasks.
+
+    `compact` means `compact_user` and 8 turns, because a small policy does not ask questions;
+    `full` means the offline user that answers questions and 30 turns, as upstream.
+
+    Raises ValueError for an unknown view.
+    """
+    view = prompt_view(prompt)
+    if prompt == "compact":
+        return Services(user=compact_user, view=view, max_turns=8)
+    return Services(user=OfflineUser, view=view)
+
+
+async def run_episode(
+    task: Task,
+    policy: Policy,
+    services: Services,
+    *,
+    rollout_id: str,
+    group_id: str,
+    seed: int,
+) -> Episode:
+    """Plays one episode. Raises nothing on what the model wrote or a service did.
+
+    Args:
+        task: What the customer wants.
+        policy: Who is at the desk.
+        services: Who and what else takes part.
+        rollout_id: Names the rollout, and the engine's session.
+        group_id: Names the rollouts that are compared with this one.
+        seed: Non-negative; fixes every draw of the episode.
+
+    Each message of `Episode.transcript` has `role`, `content`, `author` (`prompt`, `policy`, the
+    customer's name, or `tool:<name>`), `turn`, and `segment` with `span`: the place [start, stop)
+    in `Episode.segments[segment].ids`, None where the message never got into a prompt. Messages
+    that entered a prompt together share their span. An assistant message has `text` (all that was
+    sampled) and `finish` as well.
+    """
+    started = time.perf_counter()
+    run = _Run(task, policy, services, rollout_id, seed)
+    try:
+        ending = await run.play()
+    except BoundaryError as error:
+        ending = Ending.lost(error)
+    finally:
+        await run.release()
+    segments, transcript = run.record()
+    return Episode(
+        rollout_id=rollout_id,
+        group_id=group_id,
+        task_id=task.id,
+        segments=segments,
+        ending=ending,
+        score=run.reward if ending.by_policy else None,
+        transcript=transcript,
+        metrics=run.metrics(),
+        info=run.info(),
+        wall_s=time.perf_counter() - started,
+    )
+
+
+class _Run:
+    """State of one episode under way."""
+
+    def __init__(
+        self, task: Task, policy: Policy, services: Services, rollout_id: str, seed: int
+    ) -> None:
+        self.task, self.policy, self.services = task, policy, services
+        self.rollout_id, self.seed = rollout_id, seed
+        self.user: User | None = None
+        self.user_name = ""
+        self.tools = services.view.tools(task.domain)
+        self.toolset = toolparse.ToolSet(self.tools)
+        self.environment: Environment | None = None
+        self.session = tokendelta.Session(
+            policy.profile,
+            tools=self.tools,
+            max_tokens=policy.max_context_tokens,
+            on_rewrite=policy.on_rewrite,
+        )
+        self.reward = 0.0
+        self.messages: list[dict[str, Any]] = []
+        self.dropped: list[DroppedCall] = []
+        self.counts: Counter[str] = Counter()
+        self.unreadable = 0
+        self.weight_versions: set[int] = set()
+        self.user_s = self.engine_s = 0.0
+        self.release_error: str | None = None
+
+    async def play(self) -> Ending:
+        async with crossing(Boundary.ENVIRONMENT):
+            self.environment = self.services.environment(self.task)
+        async with crossing(Boundary.USER):
+            self.user = self.services.user()
+            self.user_name = self.user.name
+        opening = await self._ask_user(self.user.reset(self.task))
+        _check_words(opening)
+        system = self.services.view.system(self.task.domain)
+        self._note({"role": "system", "content": system}, "prompt", 0)
+        self._note({"role": "user", "content": opening}, self.user_name, 0)
+        async with crossing(Boundary.ENVIRONMENT):
+            prompt = self.session.start(_plain(self.messages))
+        for turn in range(self.services.max_turns):
+            if isinstance(prompt, Overflow) or not self.session.remaining:
+                return Ending.stopped(Limit.CONTEXT)
+            completion = await self._sample(prompt, turn)
+            ending, answers = await self._take(completion, turn)
+            if ending is not None:
+                return ending
+            async with crossing(Boundary.ENVIRONMENT):
+                prompt = self.session.append_env(_plain(answers))
+        return Ending.stopped(Limit.TURNS)
+
+    async def _sample(self, prompt: tokendelta.sample.IntArray, turn: int) -> Completion:
+        remaining = self.session.remaining
+        assert remaining is not None
+        sampling = self.policy.sampling
+        params = replace(
+            sampling,
+            seed=derive_seed(self.seed, "turn", turn),
+            max_new_tokens=min(sampling.max_new_tokens, remaining),
+        )
+        started = time.perf_counter()
+        try:
+            async with crossing(Boundary.ENGINE, deadline_s=self.services.engine_deadline_s):
+                completion = await self.policy.engine.generate(
+                    prompt, params, session_id=self.rollout_id
+                )
+        finally:
+            self.engine_s += time.perf_counter() - started
+        self.counts["cached_tokens"] += completion.cached_tokens
+        self.weight_versions.add(completion.weight_version)
+        return completion
+
+    async def _take(
+        self, completion: Completion, turn: int
+    ) -> tuple[Ending | None, list[dict[str, Any]]]:
+        """Records a sampled turn and acts on it: how the episode ended, or the answers."""
+        text = self.policy.text(completion.ids)
+        stopped = completion.finish == "stop"
+        parsed = toolparse.parse(text, format=self.policy.tool_format, tools=self.toolset)
+        message = _assistant(parsed) if stopped else {"role": "assistant", "content": text}
+        async with crossing(Boundary.ENGINE):
+            overflow = self.session.append_sampled(
+                completion.ids.tolist(),
+                completion.logprobs.tolist(),
+                completion.finish,
+                message=message if message.get("tool_calls") else None,
+            )
+            if overflow is not None:
+                raise BoundaryError(
+                    Boundary.ENGINE,
+                    f"{overflow.needed} tokens sampled where {overflow.available} were asked for",
+                )
+        self.counts["turns"] += 1
+        self.counts["sampled_tokens"] += len(completion.ids)
+        self._note({**message, "text": text, "finish": completion.finish}, "policy", turn)
+        if completion.finish == "abort":
+            return Ending.cancelled(), []
+        if not stopped:
+            full = self.policy.sampling.max_new_tokens <= len(completion.ids)
+            return Ending.stopped(Limit.TOKENS if full else Limit.CONTEXT), []
+        return await self._act(self._read(parsed), turn)
+
+    def _read(self, parsed: toolparse.Parsed) -> Turn:
+        """The actions of a turn; counts what was called, dropped and unreadable.
+
+        A tool that does not exist is the environment's to answer, as upstream's does.
+        """
+        for error in parsed.errors:
+            self.counts["parse_errors"] += 1
+            self.counts[f"parse_errors/{error.kind}"] += 1
+        calls = _callable(parsed)
+        decoded = to_turn(
+            parsed.content,
+            [(call.name, call.arguments) for call in calls],
+            errors=[error.message for error in parsed.errors],
+            several=self.services.several_calls,
+        )
+        self.unreadable = self.unreadable + 1 if parsed.errors and not calls else 0
+        self.counts["tool_calls"] += len(calls)
+        self.dropped.extend(decoded.dropped)
+        return decoded
+
+    async def _act(self, decoded: Turn, turn: int) -> tuple[Ending | None, list[dict[str, Any]]]:
+        before = len(self.messages)
+        for position, action in enumerate(decoded.actions):
+            result = await self._step(action)
+            self._note_answer(result, turn + 1)
+            if result.done:
+                self.reward = result.reward
+                self.dropped.extend(
+                    DroppedCall(left.name, dict(left.kwargs), "episode over")
+                    for left in decoded.actions[position + 1 :]
+                )
+                return Ending.finished(), []
+        if self.unreadable >= self.services.max_format_errors:
+            return Ending.stopped(Limit.FORMAT), []
+        return None, self.messages[before:]
+
+    async def _step(self, action: Action) -> StepResult:
+        assert self.environment is not None and self.user is not None
+        async with crossing(Boundary.ENVIRONMENT):
+            result = self.environment.step(action)
+        if not result.awaits_user:
+            return result
+        reply = await self._ask_user(self.user.reply(action.kwargs["content"]))
+        _check_words(reply.text)
+        self.counts["user_replies"] += 1
+        async with crossing(Boundary.ENVIRONMENT):
+            return self.environment.hear(reply.text, reply.done)
+
+    async def _ask_user(self, answer: Awaitable[AnswerT]) -> AnswerT:
+        started = time.perf_counter()
+        try:
+            async with crossing(Boundary.USER, deadline_s=self.services.user_deadline_s):
+                return await answer
+        finally:
+            self.user_s += time.perf_counter() - started
+
+    def _note(self, message: Mapping[str, Any], author: str, turn: int) -> None:
+        self.messages.append({**message, "author": author, "turn": turn})
+
+    def _note_answer(self, result: StepResult, turn: int) -> None:
+        if result.source == "user":
+            message = {"role": "user", "content": result.observation}
+            self._note(message, self.user_name, turn)
+            return
+        content = self.services.view.observation(result.source, result.observation)
+        message = {"role": "tool", "name": result.source, "content": content}
+        self._note(message, f"tool:{result.source}", turn)
+
+    async def release(self) -> None:
+        """Frees the engine's session; a failure is noted, since the episode is over anyway."""
+        try:
+            async with crossing(Boundary.ENGINE, deadline_s=RELEASE_DEADLINE_S):
+                await self.policy.engine.release(self.rollout_id)
+        except BoundaryError as error:
+            self.release_error = str(error)
+
+    def record(self) -> tuple[tuple[Sample, ...], list[dict[str, Any]]]:
+        """The segments, and the messages with their places in them."""
+        segments = self.session.samples().samples
+        places: dict[tuple[int, bool], list[int]] = {}
+        for number, sample in enumerate(segments):
+            for span in sample.spans:
+                place = places.setdefault((span.turn, span.trained), [number, span.start, 0])
+                if place[0] == number:
+                    place[2] = span.stop
+        transcript = []
+        for message in self.messages:
+            found = places.get((message["turn"], message["author"] == "policy"))
+            where = {"segment": found and found[0], "span": found and found[1:]}
+            transcript.append({**message, **where})
+        return segments, transcript
+
+    def metrics(self) -> dict[str, float]:
+        counted = ("turns", "tool_calls", "parse_errors", "sampled_tokens", "cached_tokens")
+        return {
+            **dict.fromkeys((*counted, "user_replies"), 0.0),
+            **{name: float(count) for name, count in self.counts.items()},
+            "dropped_calls": float(len(self.dropped)),
+            "user_s": self.user_s,
+            "engine_s": self.engine_s,
+        }
+
+    def info(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {
+            "user": self.user_name,
+            "prompt": self.services.view.name,
+            "seed": self.seed,
+            "weight_versions": sorted(self.weight_versions),
+            "dropped_calls": [asdict(call) for call in self.dropped],
+            "release_error": self.release_error,
+        }
+        if self.environment is not None:
+            parts = self.environment.score()
+            facts |= {
+                "r_actions": parts.r_actions,
+                "r_outputs": parts.r_outputs,
+                "outputs": dict(parts.outputs),
+                "diff": [asdict(difference) for difference in self.environment.diff()],
+            }
+        return facts
+
+
+def _callable(parsed: toolparse.Parsed) -> list[toolparse.Call]:
+    return [
+        call
+        for call in parsed.attempts
+        if call.error is None or (call.error.kind == "unknown_tool" and call.name is not None)
+    ]
+
+
+def _assistant(parsed: toolparse.Parsed) -> dict[str, Any]:
+    """The turn as an OpenAI-style message."""
+    message: dict[str, Any] = {"role": "assistant", "content": parsed.content}
+    if parsed.reasoning is not None:
+        message["reasoning_content"] = parsed.reasoning
+    calls = [
+        {"type": "function", "function": {"name": call.name, "arguments": call.arguments or {}}}
+        for call in _callable(parsed)
+    ]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _plain(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the chat template sees of the messages."""
+    return [
+        {key: message[key] for key in ("role", "name", "content") if key in message}
+        for message in messages
+    ]
+
+
+def _check_words(words: object) -> None:
+    if not isinstance(words, str):
+        raise BoundaryError(Boundary.USER, f"the customer gave {type(words).__name__}, not text")
