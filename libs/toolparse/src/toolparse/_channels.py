@@ -287,13 +287,21 @@ class Beam(Messages):
         shift = body[0] - 2
         moved = [tuple(x + shift for x in pair) for pair in pairs]
         scanned = (code, offset + shift, *name_span, moved)
-        if code == OK and not run.data.find(b"\x00", *body) >= 0:
+        if cut:
+            # Its arguments end with the message; without that end more may have followed.
+            kind = "unclosed"
+        elif code == OK and run.data.find(b"\x00", *body) < 0:
             self.pairs.finish(run, block, block[0], scanned, None)  # type: ignore[arg-type]
             return
-        kind = "unclosed" if cut and not text.rstrip(b"\x00\n ").endswith(b">") else "malformed_tag"
+        else:
+            kind = "malformed_tag"
         name = recipient.group(1).decode("utf-8", "replace")
         run.add(
-            block, name=name, name_span=name_span, fault=Fault(kind, offset + shift), arguments=None
+            block,
+            name=name,
+            name_span=name_span,
+            fault=Fault(kind, body[1] if cut else offset + shift),
+            arguments=None,
         )
 
 

@@ -163,7 +163,6 @@ class Run:
         "think_from",
         "thinks",
         "tools",
-        "unclosed_think",
         "wait",
     )
 
@@ -199,7 +198,6 @@ class Run:
         self.thinks = thinking is not None and grammar.think is not None
         self.in_think = bool(thinking) and self.thinks
         self.think_from = 0
-        self.unclosed_think = -1
         self.implicit = False
         self.no_close_from = -1
         self.choice: Grammar | None = None
@@ -312,19 +310,35 @@ class Run:
             self.markup.append((end, end + len(tag)))
             self.pos = end + len(tag)
             return True
-        if self.lenient:
-            at, which = self.grammar.find(self, self.think_from, n, True)
-            while 0 <= at and which >= len(self.grammar.openers):
-                at, which = self.grammar.find(self, at + 1, n, True)
-            if at >= 0:
-                self.reasoning.append((self.think_from, at))
-                self.implicit = True
-                self.pos = at
-                return True
-        self.unclosed_think = self.think_from
+        if self.lenient and self.closed_by_call(n):
+            return True
         self.reasoned(self.think_from, n)
         self.pos = n
         return True
+
+    def closed_by_call(self, n: int) -> bool:
+        """Reads on from the first executable call in a think block that never closes."""
+        grammar = self.grammar
+        pos = self.think_from
+        marks = (len(self.attempts), len(self.errors), len(self.markup), self.executable)
+        self.implicit = True
+        while pos < n:
+            at, which = grammar.find(self, pos, n, True)
+            if at < 0:
+                break
+            if which >= len(grammar.openers):
+                pos = at + 1
+                continue
+            pos = max(grammar.block(self, at, n, True), at + 1)
+            while self.inside:
+                pos = grammar.within(self, pos, n, True)
+            if self.executable > marks[3]:
+                self.reasoning.append((self.think_from, at))
+                self.pos = pos
+                return True
+            del self.attempts[marks[0] :], self.errors[marks[1] :], self.markup[marks[2] :]
+        self.implicit = False
+        return False
 
     def reasoned(self, start: int, end: int) -> None:
         """Notes a think block and reports the calls inside it."""

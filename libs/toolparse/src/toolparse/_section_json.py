@@ -2,7 +2,8 @@
 
 1. The arguments are one JSON value, opaque to the tags.
 2. Calls are given as they close; the section's own tags are markup and belong to no call.
-3. A call outside of a section is `missing_open_tag` where it is whole, else content.
+3. A call outside of a section is `missing_open_tag`, or has its own fault; without a name it is
+   content.
 """
 
 from __future__ import annotations
@@ -131,14 +132,11 @@ class SectionJson(Grammar):
 
     def orphan(self, run: Run, at: int, n: int, final: bool) -> int:
         """A call outside of a section."""
-        attempts, errors, executable = len(run.attempts), len(run.errors), run.executable
+        attempts, errors = len(run.attempts), len(run.errors)
         after = self.call(run, at, at, n, final, Fault("missing_open_tag", at))
-        if after < 0 or run.attempts[attempts].status in ("missing_open_tag", "in_reasoning", "ok"):
-            return after
-        if run.attempts[attempts].status == "unclosed":
-            return after
-        del run.attempts[attempts:], run.errors[errors:]
-        run.executable = executable
+        if after >= 0 and run.attempts[attempts].name is None and not run.in_think:
+            # Not even a name: a tag that is talked about.
+            del run.attempts[attempts:], run.errors[errors:]
         return after
 
     def closed(self, data: bytes | bytearray, pos: int, n: int) -> tuple[int, bool]:
