@@ -31,14 +31,12 @@ class Point:
     y: float
     error: float | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A named line. `style` is the class of its colour: `eval`, `train`, `other`."""
-
-    name: str
-    style: str
-    points: tuple[Point, ...]
+    @property
+    def band(self) -> float:
+        """The error; NaN where there is none."""
+        if self.error is None or not math.isfinite(self.error):
+            return math.nan
+        return self.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +58,19 @@ class Level:
 
 def curve_chart(
     title: str,
-    curves: Sequence[Curve],
+    points: Sequence[Point],
     *,
+    style: str,
     form: Form,
     level: Level | None = None,
     bounds: tuple[float, float] | None = None,
     log: bool = False,
     note: str = "",
 ) -> Chart | None:
-    """Curves over training steps, with a band of one standard error where points have one.
+    """A curve over training steps, with a band of one standard error where points have one.
 
     Args:
+        style: Class of its colour: `eval`, `train` or `other`.
         form: Writes a value for people, on the axis and in the points' tooltips.
         level: A constant to compare with.
         bounds: What the y axis may not leave, as a rate does not leave 0 and 1.
@@ -79,37 +79,25 @@ def curve_chart(
     Returns:
         None where there is nothing to draw.
     """
-    shown, grouped = [], 1
-    for curve in curves:
-        usable = [point for point in curve.points if _usable(point, log)]
-        points, size = _grouped(usable)
-        grouped = max(grouped, size)
-        if points:
-            shown.append(Curve(curve.name, curve.style, tuple(points)))
+    shown, size = _grouped([point for point in points if _usable(point, log)])
     if not shown:
         return None
-    xs = [point.x for curve in shown for point in curve.points]
-    ys = [y for curve in shown for point in curve.points for y in _extent(point, log)]
+    ys = [y for point in shown for y in _extent(point, log)]
     if level is not None:
         ys.append(level.y)
     axis = _log_axis(ys) if log else _linear_axis(ys, bounds)
-    frame = _Frame(min(xs), max(xs), axis)
-    body = Markup("").join(
-        [
-            _grid(frame, form),
-            _level(frame, level) if level is not None else Markup(""),
-            *(_band(frame, curve, log) for curve in shown),
-            *(_line(frame, curve, form) for curve in shown),
-        ]
-    )
-    label = f"{title}: " + "; ".join(
-        f"{f'{curve.name} ' if len(shown) > 1 else ''}{form(curve.points[0].y)} at step {curve.points[0].x:g},"
-        f" {form(curve.points[-1].y)} at step {curve.points[-1].x:g}"
-        for curve in shown
-    )
-    if grouped > 1:
-        note = f"{note} Each point is the mean of {grouped} steps.".strip()
-    return Chart(title, _svg(label, body), note)
+    frame = _Frame(shown[0].x, shown[-1].x, axis)
+    parts = [
+        _grid(frame, form),
+        _level(frame, level) if level is not None else Markup(""),
+        _band(frame, shown, style, log),
+        _line(frame, shown, style, form),
+    ]
+    first, last = shown[0], shown[-1]
+    label = f"{title}: {form(first.y)} at step {first.x:g}, {form(last.y)} at step {last.x:g}"
+    if size > 1:
+        note = f"{note} Each point is the mean of {size} steps.".strip()
+    return Chart(title, _svg(label, Markup("").join(parts)), note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,10 +194,9 @@ def _usable(point: Point, log: bool) -> bool:
 
 def _extent(point: Point, log: bool) -> Iterator[float]:
     yield point.y
-    if point.error is not None and math.isfinite(point.error):
-        yield point.y + point.error
-        if not log or point.y > point.error:
-            yield point.y - point.error
+    if not math.isnan(point.band) and not log:
+        yield point.y + point.band
+        yield point.y - point.band
 
 
 def _grouped(points: Sequence[Point]) -> tuple[list[Point], int]:
@@ -222,9 +209,8 @@ def _grouped(points: Sequence[Point]) -> tuple[list[Point], int]:
 
 
 def _mean_point(group: Sequence[Point]) -> Point:
-    errors = [point.error for point in group if point.error is not None]
-    error = math.hypot(*errors) / len(errors) if len(errors) == len(group) else None
     count = len(group)
+    error = math.hypot(*(point.band for point in group)) / count
     return Point(sum(p.x for p in group) / count, sum(p.y for p in group) / count, error)
 
 
@@ -322,40 +308,39 @@ def _level(frame: _Frame, level: Level) -> Markup:
     ).format(LEFT, WIDTH - RIGHT, _f(y), _f(y), WIDTH - RIGHT, _f(y - 4), level.name)
 
 
-def _band(frame: _Frame, curve: Curve, log: bool) -> Markup:
+def _band(frame: _Frame, points: Sequence[Point], style: str, log: bool) -> Markup:
     edges = [
-        (point.x, point.y - point.error, point.y + point.error)
-        for point in curve.points
-        if point.error is not None and math.isfinite(point.error)
+        (point.x, point.y - point.band, point.y + point.band)
+        for point in points
+        if not math.isnan(point.band)
     ]
     if log or not edges:
         return Markup("")
     if len(edges) == 1:
         x, low, high = edges[0]
         return Markup('<line class="stroke {}" x1="{}" x2="{}" y1="{}" y2="{}"/>').format(
-            curve.style, _f(frame.x(x)), _f(frame.x(x)), _f(frame.y(low)), _f(frame.y(high))
+            style, _f(frame.x(x)), _f(frame.x(x)), _f(frame.y(low)), _f(frame.y(high))
         )
     upper = [f"{_f(frame.x(x))},{_f(frame.y(high))}" for x, _, high in edges]
     lower = [f"{_f(frame.x(x))},{_f(frame.y(low))}" for x, low, _ in reversed(edges)]
-    return Markup('<polygon class="band {}" points="{}"/>').format(
-        curve.style, " ".join(upper + lower)
-    )
+    return Markup('<polygon class="band {}" points="{}"/>').format(style, " ".join(upper + lower))
 
 
-def _line(frame: _Frame, curve: Curve, form: Form) -> Markup:
-    places = " ".join(f"{_f(frame.x(p.x))},{_f(frame.y(p.y))}" for p in curve.points)
-    parts = [Markup('<polyline class="stroke {}" points="{}"/>').format(curve.style, places)]
-    for point in curve.points:
-        error = "" if point.error is None else f" ± {form(point.error)}"
+def _line(frame: _Frame, points: Sequence[Point], style: str, form: Form) -> Markup:
+    places = " ".join(f"{_f(frame.x(p.x))},{_f(frame.y(p.y))}" for p in points)
+    parts = [Markup('<polyline class="stroke {}" points="{}"/>').format(style, places)]
+    radius = 3 if len(points) <= 40 else 1.5
+    for point in points:
+        error = "" if math.isnan(point.band) else f" ± {form(point.band)}"
         parts.append(
             Markup(
                 '<circle class="dot {}" cx="{}" cy="{}" r="{}"><title>{}</title></circle>'
             ).format(
-                curve.style,
+                style,
                 _f(frame.x(point.x)),
                 _f(frame.y(point.y)),
-                3 if len(curve.points) <= 40 else 1.5,
-                f"{curve.name}, step {point.x:g}: {form(point.y)}{error}",
+                radius,
+                f"step {point.x:g}: {form(point.y)}{error}",
             )
         )
     return Markup("").join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from turnwise.report.charts import Chart, Curve, Level, Point, Stack, curve_chart, stack_chart
+from turnwise.report.charts import Chart, Level, Point, Stack, curve_chart, stack_chart
 from turnwise.report.load import RunData
 from turnwise.run.metrics import TrainRow
 
@@ -17,7 +17,8 @@ def evaluation_charts(run: RunData) -> list[Chart]:
     baseline = next((r.noop_baseline for r in run.evals if r.noop_baseline is not None), None)
     chart = curve_chart(
         "Held-out pass rate",
-        [Curve("held-out", "eval", points)],
+        points,
+        style="eval",
         form=percent,
         bounds=(0.0, 1.0) if all(0 <= point.y <= 1 for point in points) else None,
         level=None if baseline is None else Level("doing nothing", baseline),
@@ -32,7 +33,8 @@ def training_charts(run: RunData) -> list[Chart]:
     charts = [
         curve_chart(
             "Reward in training",
-            [Curve("reward", "train", rewards)],
+            rewards,
+            style="train",
             form=plain,
             bounds=(0.0, 1.0) if unit else None,
             note="Mean of scored rollouts; band: one standard error over prompts.",
@@ -41,9 +43,7 @@ def training_charts(run: RunData) -> list[Chart]:
 
     def single(title: str, get: Callable[[TrainRow], float | None], note: str, **how: Any) -> None:
         points = _points(run.trains, get)
-        charts.append(
-            curve_chart(title, [Curve(title, "other", points)], form=plain, note=note, **how)
-        )
+        charts.append(curve_chart(title, points, style="other", form=plain, note=note, **how))
 
     single("Loss", lambda row: row.loss, "Of the policy, per optimiser step.")
     single("Entropy", lambda row: row.entropy, "Of the next-token distribution, in nats.")
