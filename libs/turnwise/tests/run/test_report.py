@@ -325,6 +325,13 @@ def test_a_broken_row_is_an_error_that_names_file_and_line(
         write_report(folder.path)
 
 
+def test_the_equation_is_summed_over_the_training_steps(tmp_path: Path) -> None:
+    text = Page.read(write_report(run_folder(tmp_path).path)).text
+    assert (
+        "All training steps: 12 started = 9 finished + 0 stopped + 3 (user 3) lost + 0 cancelled"
+    ) in text
+
+
 def test_a_ledger_that_does_not_balance_is_shown_as_that(tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
     bad = {"started": 5, "finished": 3, "stopped": {}, "lost": {"user": 1}, "cancelled": 0}

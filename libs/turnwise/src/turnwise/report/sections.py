@@ -48,6 +48,14 @@ class LedgerLine:
     coverage: str
     balances: bool
 
+    @property
+    def equation(self) -> str:
+        """The line as the equation that it is."""
+        return (
+            f"{self.started:,} started = {self.finished:,} finished + {self.stopped} stopped"
+            f" + {self.lost} lost + {self.cancelled:,} cancelled"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Trials:
