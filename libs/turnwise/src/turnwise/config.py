@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import tyro
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 
 class ConfigError(ValueError):
@@ -54,12 +54,28 @@ def parse_args(
             allowed or the nearest name.
     """
     path = _config_path(argv)
-    given = read_toml(model, path) if path is not None else {}
-    try:
-        default = model(**given)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    if path is None:
+        return tyro.cli(model, prog=prog, description=description, args=list(argv))
+    default = _partial(model, read_toml(model, path), path)
     return tyro.cli(model, prog=prog, description=description, args=list(argv), default=default)
+
+
+def _partial(model: type[ConfigT], given: Mapping[str, Any], path: Path) -> ConfigT:
+    """`model` with the file's values checked one by one; what they say together is checked later.
+
+    Required fields that the file leaves out are left to the command line.
+    """
+    values: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        if name in given:
+            try:
+                adapter = TypeAdapter(field.rebuild_annotation())
+                values[name] = adapter.validate_python(given[name])
+            except ValidationError as error:
+                raise ConfigError(f"{path}: {_explain(error, key=name)}") from None
+        elif field.is_required():
+            values[name] = tyro.MISSING
+    return model.model_construct(**values)
 
 
 def read_toml(model: type[Config], path: Path) -> dict[str, Any]:
@@ -109,9 +125,10 @@ def _config_path(argv: Sequence[str]) -> Path | None:
     return None
 
 
-def _explain(error: ValidationError) -> str:
+def _explain(error: ValidationError, *, key: str = "") -> str:
     first = error.errors(include_url=False)[0]
-    key = ".".join(str(part).replace("_", "-") for part in first["loc"])
+    parts = [*([key] if key else []), *first["loc"]]
+    key = ".".join(str(part).replace("_", "-") for part in parts)
     inner = first.get("ctx", {}).get("error")
     if isinstance(inner, ConfigError):
         return f"{key}.{inner}"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 from turnwise.command import PreflightError, RunError, run_command
 from turnwise.config import CommandConfig, Config, ConfigError, parse_args
 
@@ -20,6 +20,21 @@ class Train(CommandConfig):
     """Prompts a step."""
     user: User = User()
     """The user."""
+
+
+class Evaluate(CommandConfig):
+    policy: str
+    """Required."""
+    trials: int = Field(default=4, ge=1)
+    """Trials."""
+    half: bool = False
+    """Needs two trials."""
+
+    @model_validator(mode="after")
+    def _together(self) -> "Evaluate":
+        if self.half and self.trials < 2:
+            raise ValueError("half needs two trials")
+        return self
 
 
 def parse(*argv: str) -> Train:
@@ -60,6 +75,33 @@ def test_a_bad_file_names_itself_the_key_and_what_to_do(
         parse("--config", path)
     assert path in str(caught.value)
     assert message in str(caught.value)
+
+
+def test_what_a_file_leaves_out_may_come_from_the_command_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "half = true\ntrials = 1\n")
+    argv = ["--config", path, "--policy", "p", "--trials", "2"]
+    config = parse_args(Evaluate, argv, prog="e", description="E.")
+    assert (config.policy, config.trials, config.half) == ("p", 2, True)
+
+
+def test_options_that_contradict_each_other_exit_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "half = true\n")
+    with pytest.raises(SystemExit) as caught:
+        argv = ["--config", path, "--policy", "p", "--trials", "1"]
+        parse_args(Evaluate, argv, prog="e", description="E.")
+    assert caught.value.code == 2
+    assert "half needs two trials" in capsys.readouterr().err
+
+
+def test_a_required_option_that_is_not_given_is_named(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_args(Evaluate, [], prog="e", description="E.")
+    assert caught.value.code == 2
+    assert "--policy" in capsys.readouterr().err
 
 
 def test_a_missing_file_is_named() -> None:

@@ -1,0 +1,71 @@
+"""Finished trials on disk: none twice, none lost, broken lines named."""
+
+from pathlib import Path
+
+import pytest
+from turnwise.config import ConfigError
+from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit
+from turnwise.trials import Trial
+
+from apps.evaluators.tau.journal import Journal, as_episode, as_trials, rollout_id, split_rollout_id
+
+
+def episode(task: str, trial: int, ending: Ending, score: float | None) -> Episode:
+    return Episode(rollout_id(task, trial), task, task, (), ending, score, [])
+
+
+LOST = Ending.lost(BoundaryError(Boundary.USER, "429"))
+
+
+def test_trials_come_back_as_they_were(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "trials.jsonl")
+    journal.append(episode("retail/test/1", 0, Ending.finished(), 1.0))
+    journal.append(episode("retail/test/1", 1, Ending.stopped(Limit.TURNS), 0.0))
+    journal.append(episode("retail/test/2", 0, LOST, None))
+    rows = journal.rows()
+    assert as_trials(rows) == [
+        Trial("retail/test/1", 0, 1.0),
+        Trial("retail/test/1", 1, 0.0),
+        Trial("retail/test/2", 0, None),
+    ]
+    assert [as_episode(row).ending.label for row in rows] == [
+        "finished",
+        "stopped:turns",
+        "lost:user",
+    ]
+
+
+def test_a_lost_trial_that_was_played_again_counts_once(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "trials.jsonl")
+    journal.append(episode("t", 0, LOST, None))
+    journal.append(episode("t", 0, Ending.finished(), 1.0))
+    assert as_trials(journal.rows()) == [Trial("t", 0, 1.0)]
+
+
+def test_a_scored_trial_that_stands_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "trials.jsonl")
+    for _ in range(2):
+        journal.append(episode("t", 0, Ending.finished(), 1.0))
+    with pytest.raises(ConfigError, match="trials.jsonl:2: trial 0 of task t stands twice"):
+        journal.rows()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "not json",
+        "[]",
+        '{"task_id": "t"}',
+        '{"task_id": "t", "trial": 0, "score": 1.0, "kind": "exploded"}',
+        '{"task_id": "t", "trial": 0, "score": 0.0, "kind": "lost", "boundary": "user"}',
+    ],
+)
+def test_a_broken_line_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "trials.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(ConfigError, match="trials.jsonl:1"):
+        Journal(path).rows()
+
+
+def test_a_task_id_may_hold_the_separator() -> None:
+    assert split_rollout_id(rollout_id("a#b", 3)) == ("a#b", 3)
