@@ -1,16 +1,26 @@
 """Jobs on a real Ray cluster on the CPU: submitted, followed, stopped, taken over."""
 
+import asyncio
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "slime_standin"))
+sys.path.append(str(Path(__file__).parent.parent))
 
 import pytest
+from slime_standin.desk import Desk, make_tokenizer, save_tokenizer
+from slime_standin.servers import Call, FakeSGLang, Misbehaviour, Turn, disconnect
+from slime_standin.servers import status as status_of
 from turnwise.command import PreflightError, RunError
 from turnwise.launch import run, status, stop
 from turnwise.launch.head import start_head, stop_head
@@ -18,46 +28,29 @@ from turnwise.launch.preset import RayConfig
 from turnwise.launch.processes import family, is_alive
 from turnwise.launch.record import Head, read_record
 
-# In place of slime's train.py: one worker does what slime's rollout worker does with our hooks.
-TRAIN = """
-import json, os, sys, time
-import ray
+LEDGER = ("started", "finished", "stopped", "lost", "cancelled", "in_flight")
 
-here = os.getcwd()
+HERE = Path(__file__).parent
+STANDIN = HERE.parent / "slime_standin"
+# In place of slime's train.py where only the job's life counts.
+TRAIN = """
+import sys, time
 end = sys.argv[sys.argv.index("--num-rollout") + 1]
 if end == "2":
     raise SystemExit("out of memory")
 if end == "3":
     time.sleep(300)
-with open(sys.argv[sys.argv.index("--custom-config-path") + 1]) as stream:
-    options = json.load(stream)["turnwise"]
-
-
-@ray.remote(num_gpus=1)
-class Rollout:
-    def paths(self):
-        import importlib.util, tokendelta, toolparse, turnwise
-        from turnwise.taubench import Environment, load_tasks
-        task = load_tasks(options["env"], options["task_split"])[3]
-        environment = Environment(task)
-        for action in task.actions:
-            environment.step(action)
-        found = {m.__name__: m.__file__ for m in (turnwise, tokendelta, toolparse)}
-        found["tau_trait"] = importlib.util.find_spec("tau_trait").origin
-        found["core"] = importlib.util.find_spec("tokendelta._core").origin
-        return {"files": found, "score": environment.score().r_actions, "path": sys.path,
-                "probe": os.environ.get("PROBE"), "megatron": os.environ["PYTHONPATH"]}
-
-
-ray.init()
-worker = Rollout.remote()
-said = ray.get(worker.paths.remote())
-print("REPORT " + json.dumps({"cwd": here, **said}), flush=True)
-print("[2026-01-01 00:00:00] rollout.py:1 - rollout 0: {'rollout/raw_reward': 0.5}", flush=True)
-print("[2026-01-01 00:00:00] model.py:1 - step 0: {'train/loss': nan, 'train/lr': 1e-06}")
-sys.stdout.flush()
 if end == "4":
-    print("waiting", flush=True)
+    import ray
+
+    @ray.remote(num_gpus=1)
+    class Engine:
+        def start(self):
+            return "waiting"
+
+    ray.init()
+    engine = Engine.remote()
+    print(ray.get(engine.start.remote()), flush=True)
     time.sleep(300)
 """
 CONFIG = """
@@ -108,32 +101,95 @@ def wait_for(run_dir: Path, text: str, limit_s: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def test_our_code_reaches_a_worker_through_the_runtime_environment_alone(
-    tmp_path: Path, slime: Path, cluster: Head
+@pytest.fixture
+def sglang(tmp_path: Path) -> Iterator[tuple[FakeSGLang, Path]]:
+    """A server that misbehaves, in a thread of its own, and the policy's folder."""
+    tokenizer = make_tokenizer()
+    desk = Desk(tokenizer, wrong=lambda number: number % 3 == 2)
+    server = FakeSGLang(desk.answer, delay_s=0.05)
+
+    def misbehave(call: Call) -> Misbehaviour | None:
+        known = call.session in desk.sessions
+        if known and desk.sessions.index(call.session) % 16 == 5:
+            return status_of(500)
+        if call.number % 11 == 3:
+            return status_of(503, Retry_After="0")
+        return disconnect() if call.number % 17 == 4 else None
+
+    server.misbehave = misbehave
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def wait(work: Coroutine[Any, Any, Any]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    wait(server.__aenter__())
+    yield server, Path(save_tokenizer(tmp_path / "hf"))
+    wait(server.stop())
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_a_worker_with_the_runtime_environment_alone_plays_64_episodes_and_the_ledger_balances(
+    tmp_path: Path, cluster: Head, sglang: tuple[FakeSGLang, Path]
 ) -> None:
-    out = io.StringIO()
+    server, policy = sglang
+    node = tmp_path / "node"
+    shutil.copytree(STANDIN, node / "slime_standin")
+    shutil.copytree(STANDIN / "slime", node / "slime")
+    shutil.copy(HERE / "ray_standin.py", node / "train.py")
     run_dir = tmp_path / "runs" / "one"
-    path = config(tmp_path, slime, cluster)
-    code = run(path, ["--ray.env-vars.PROBE", "here"], run_dir=run_dir, out=out)
+    report = tmp_path / "report.json"
+    sampled: dict[str, list[tuple[int, float]]] = {}
+
+    def keep(call: Call, turn: Turn) -> dict[str, Any]:
+        pairs = zip(turn.ids, turn.logprobs, strict=True)
+        sampled.setdefault(call.session, []).extend(pairs)
+        return {}
+
+    server.more_meta = keep
+    code = run(
+        config(tmp_path, node, cluster),
+        [
+            *("--ray.megatron-dir", str(node)),
+            *("--ray.env-vars.ROUTER_PORT", str(server.port)),
+            *("--ray.env-vars.REPORT", str(report)),
+            *("--hf-checkpoint", str(policy)),
+            *("--rollout-batch-size", "8", "--over-sampling-batch-size", "8"),
+            *("--n-samples-per-prompt", "8", "--global-batch-size", "64"),
+            *("--dynamic-sampling-filter-path", "slime_standin.contract.keep_all"),
+            *("--tau.user-strategy", "offline", "--tau.prompt", "compact"),
+            *("--tau.max-turns", "8"),
+        ],
+        run_dir=run_dir,
+        out=io.StringIO(),
+    )
     assert code == 0
-    log = (run_dir / "logs/job.log").read_text()
-    report = json.loads(log.split("REPORT ", 1)[1].split("\n", 1)[0])
-    assert report["score"] is True
-    assert report["probe"] == "here"
-    assert report["megatron"].split(os.pathsep)[-1] == "/megatron"
-    unpacked = report["cwd"]
-    assert "working_dir_files" in unpacked
-    assert all(file.startswith(unpacked + "/") for file in report["files"].values())
-    assert not any(entry.startswith(os.getcwd()) for entry in report["path"] if entry)
-    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-    assert rows == [
-        {"step": 0, "kind": "rollout", "rollout/raw_reward": 0.5},
-        {"step": 0, "kind": "train", "train/loss": None, "train/lr": 1e-06},
+    found = json.loads(report.read_text())
+    assert "working_dir_files" in found["folder"]
+    assert all(file.startswith(found["folder"] + "/") for file in found["files"])
+    assert (found["hook"], found["own"]) == ("turnwise.slime.hooks", "1")
+    assert not any(entry.startswith(os.getcwd()) for entry in found["path"] if entry)
+    samples = found["samples"]
+    assert len(samples) == 64
+    lost = [sample for sample in samples if sample["reward"] is None]
+    assert 0 < len(lost) < 32
+    assert all(one["status"] == "aborted" and one["trained"] == 0 for one in lost)
+    assert {one["reward"] for one in samples} == {None, 0.0, 1.0}
+    answered = {tuple(turns) for turns in sampled.values()}
+    played = [one for one in samples if one["reward"] is not None]
+    assert all(tuple(map(tuple, one["sampled"])) in answered for one in played)
+    (row,) = [
+        row
+        for row in map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
+        if row["kind"] == "rollout"
     ]
-    assert "rollout 0: {" in out.getvalue()
-    record = read_record(run_dir)
-    assert record is not None and record.ended == "SUCCEEDED"
-    assert status(run_dir, out=out) == 0
+    ledger = {name: row[f"rollout/turnwise/{name}"] for name in LEDGER}
+    assert ledger["started"] == 64 and ledger["in_flight"] == 0
+    assert ledger["lost"] == len(lost) == row["rollout/turnwise/lost/engine"]
+    assert ledger["started"] == sum(ledger.values()) - ledger["started"]
 
 
 def test_a_job_that_fails_is_a_failed_run_with_rays_word_and_the_log(

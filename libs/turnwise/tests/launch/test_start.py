@@ -12,6 +12,7 @@ import pytest
 from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError
 from turnwise.launch import bundle, ray_job, run, start, status, stop
+from turnwise.launch.__main__ import control
 from turnwise.launch.bundle import write_bundle
 from turnwise.launch.head import free_ports, node_environment, start_head
 from turnwise.launch.preset import RayConfig
@@ -119,6 +120,21 @@ def test_status_and_stop_of_a_folder_without_a_run_name_it(tmp_path: Path) -> No
             command(tmp_path, out=io.StringIO())
 
 
+def test_the_command_line_asks_after_a_run_and_ends_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "runs/one"
+    record(folder, ended="SUCCEEDED")
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2}\n')
+    assert control(["status", str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert "job job-1: SUCCEEDED" in said and 'last metrics: {"step": 2}' in said
+    assert control(["stop", str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder}: SUCCEEDED\n"
+    with pytest.raises(SystemExit):
+        control(["kill", str(folder)])
+
+
 def test_a_run_of_another_machine_is_not_stopped_from_here(tmp_path: Path) -> None:
     record(tmp_path / "one", head=living_head(os.getpid()), host="elsewhere")
     with pytest.raises(ConfigError, match="started on elsewhere, which has its head"):
@@ -184,6 +200,14 @@ def test_the_archive_holds_our_packages_compiled_and_what_the_image_lacks(tmp_pa
     assert any(name.startswith("tokendelta/") and name.endswith(".so") for name in names)
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name]
     assert not any(name.startswith(("torch/", "numpy/", "ray/")) for name in names)
+
+
+def test_an_archive_without_the_tasks_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "CARRIED", ("tyro", "not-a-distribution"))
+    with pytest.raises(PreflightError, match="tau-trait is not installed here"):
+        write_bundle(tmp_path / "code.zip", {})
 
 
 def test_the_same_code_gives_the_same_archive(tmp_path: Path) -> None:

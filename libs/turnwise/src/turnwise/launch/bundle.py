@@ -18,7 +18,7 @@ from turnwise.command import PreflightError
 PACKAGES = ("turnwise", "tokendelta", "toolparse", "apps")
 COMPILED = ("tokendelta", "toolparse")
 # Pure distributions that the image lacks; what the image has comes from the image.
-CARRIED = ("tau-trait", "tyro", "docstring-parser", "typeguard", "stamina", "tenacity", "structlog")
+CARRIED = ("tau-trait", "tyro", "docstring-parser", "typeguard")
 _LEFT_OUT_FOLDERS = {"__pycache__", "tests", "tests_launch", "golden", "build"}
 _LEFT_OUT_SUFFIXES = {".pyc", ".pyx", ".pxd", ".c", ".cpp"}
 # The same code gives the same archive, which Ray then keeps by its hash.
@@ -49,6 +49,11 @@ def write_bundle(path: Path, files: Mapping[str, str]) -> int:
             )
     for distribution in CARRIED:
         members.update(_distribution_files(distribution))
+    if "tau_trait/__init__.py" not in members:
+        raise PreflightError(
+            "tau-trait is not installed here, so the nodes would have no tau-bench: install "
+            "tau-trait==0.1.1 without its dependencies"
+        )
     part = path.with_name(f"{path.name}.part")
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name, source in sorted(members.items()):

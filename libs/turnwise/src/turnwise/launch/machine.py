@@ -141,7 +141,7 @@ def check_ports(ray: RayConfig) -> Line:
 def check_ray(ray: RayConfig, run_dir: Path) -> Iterator[Line]:
     """The client here, the cluster there, and whether a run of ours is in the way."""
     try:
-        import ray as installed
+        import ray as installed  # pants: no-infer-dep
     except ImportError as error:
         yield fail("Ray", f"not importable here: {error}", "run with the Python of a node")
         return

@@ -29,7 +29,7 @@ def connect(address: str) -> Any:
         PreflightError: ray is not installed here, or nobody answers.
     """
     try:
-        from ray.job_submission import JobSubmissionClient
+        from ray.job_submission import JobSubmissionClient  # pants: no-infer-dep
     except ImportError as error:
         raise PreflightError(
             f"ray is not importable ({error}); run this with the Python of a node, which has it"
