@@ -147,7 +147,8 @@ def test_sglang_mode_returns_what_sglang_returns_but_for_the_written_list() -> N
 
 
 def bug_differences(row: dict[str, Any], parsed: toolparse.Parsed) -> list[Any]:
-    right, wrong = row["right"], []
+    right: dict[str, Any] = row["right"]
+    wrong: list[Any] = []
     calls = [{"name": c.name, "arguments": c.arguments} for c in parsed.calls]
     if calls != right["calls"]:
         wrong.append(calls)

@@ -37,7 +37,9 @@ def test_the_json_scanner_agrees_with_its_twin_on_damaged_json() -> None:
     pick = random.Random(7)
     keys = ["a", "b", "é", "\u2028"] + [f"k{i}" for i in range(40)]
     for _ in range(4000):
-        many = {key: pick.choice([1, "x", None, [], {"a": 2.5}]) for key in pick.sample(keys, 30)}
+        many: dict[str, object] = {
+            key: pick.choice([1, "x", None, [], {"a": 2.5}]) for key in pick.sample(keys, 30)
+        }
         text = json.dumps({"o": many, "s": "q\n"}, ensure_ascii=pick.random() < 0.5)
         raw = bytearray(text.encode())
         for _ in range(pick.randrange(3)):

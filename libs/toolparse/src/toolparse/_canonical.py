@@ -63,9 +63,10 @@ def flags(parsed: Parsed) -> list[Error]:
 
     data = parsed.source.data
     fenced = False
+    fences = _Fences(data, content)
     for call in parsed.attempts:
         if call.error is None:
-            inside = _in_fence(data, content, call.byte_span[0])
+            inside = fences.odd_before(call.byte_span[0])
             fenced = fenced or inside
             if inside:
                 add("in_code_fence", call.byte_span, None, call.index)
@@ -86,10 +87,21 @@ def flags(parsed: Parsed) -> list[Error]:
     return found
 
 
-def _in_fence(data: bytes | bytearray, content: list[Span], at: int) -> bool:
-    """Whether an odd number of fences stands in the content before `at`."""
-    fences = sum(data.count(b"```", start, min(end, at)) for start, end in content if start < at)
-    return fences % 2 == 1
+class _Fences:
+    """Counts code fences in the content, once from left to right."""
+
+    def __init__(self, data: bytes | bytearray, content: list[Span]) -> None:
+        self.data = data
+        self.content = content
+        self.piece = 0
+        self.count = 0
+
+    def odd_before(self, at: int) -> bool:
+        """Whether an odd number stands before `at`; calls come in text order."""
+        while self.piece < len(self.content) and self.content[self.piece][1] <= at:
+            self.count += self.data.count(b"```", *self.content[self.piece])
+            self.piece += 1
+        return self.count % 2 == 1
 
 
 def _without_markers(parsed: Parsed) -> Reason | None:

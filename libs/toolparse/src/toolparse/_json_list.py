@@ -360,6 +360,8 @@ class BareObjects(TaggedJson):
 
     def write(self, calls: Sequence[Written]) -> str:
         written = [json.dumps(item, ensure_ascii=False) for item in objects(self.keys, calls)]
+        if self.separator == self.open:
+            return "".join(f"{self.open.decode()} {item}" for item in written)
         tag = self.open.decode() if len(written) > 1 else ""
         return tag + self.separator.decode().join(written)
 

@@ -105,8 +105,9 @@ def token_mask(
         while first < len(spans) and spans[first][1] <= start:
             first += 1
         inside = False
-        for left, right in spans[first:]:
-            if left >= max(end, start + 1):
+        for i in range(first, len(spans)):
+            left, right = spans[i]
+            if left >= max(end, start + 1) or inside:
                 break
             inside = inside or (
                 left < end and start < right if end > start else left < start < right

@@ -39,7 +39,7 @@ def message(fault: Fault, name: str | None, block: tuple[int, int], tools: ToolS
     """The sentence for `fault`: what, where in the block, and the nearest tool name."""
     sentence = _SENTENCES[fault.kind]
     if fault.kind == "unknown_tool" and name is not None:
-        near = difflib.get_close_matches(name, tools.names if tools else (), 1, 0.6)
+        near = difflib.get_close_matches(name[:80], tools.names if tools else (), 1, 0.6)
         hint = f"; did you mean {near[0]!r}?" if near else "."
         return f"There is no tool named {name[:80]!r}{hint}"
     if sentence.endswith("."):

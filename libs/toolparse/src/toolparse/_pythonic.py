@@ -60,6 +60,7 @@ class Pythonic(Grammar):
         for tag in self.extra:
             if data.startswith(tag, at, n):
                 run.markup.append((at, at + len(tag)))
+                run.begins = at + len(tag)
                 return at + len(tag)
         if self.open:
             return self.calls(run, at, skip_space(data, at + len(self.open), n), n, final, True)

@@ -51,6 +51,8 @@ STOP_TOKENS: Final = (
 )
 _LONGEST_STOP: Final = max(map(len, STOP_TOKENS))
 _LAST_BYTES: Final = frozenset(token[-1] for token in STOP_TOKENS)
+# The nearest tool name is looked for in so many errors of a text.
+_HINTS: Final = 16
 _SPACE: Final = b" \t\r\n"
 
 Span = tuple[int, int]
@@ -140,6 +142,7 @@ class Run:
 
     __slots__ = (
         "attempts",
+        "begins",
         "choice",
         "cut",
         "data",
@@ -200,6 +203,8 @@ class Run:
         self.think_from = 0
         self.implicit = False
         self.no_close_from = -1
+        # Where the text begins, after a think block.
+        self.begins = 0
         self.choice: Grammar | None = None
         # A section that holds several calls is read call by call.
         self.inside = False
@@ -251,7 +256,7 @@ class Run:
         end = at
         while end and data[end - 1] in _SPACE:
             end -= 1
-        return end == 0 or any(end == span[1] for span in self.markup)
+        return end == 0 or end == self.begins
 
     def held(self) -> int:
         """The end of the text without a tail that may become a stop token."""
@@ -308,7 +313,7 @@ class Run:
         if end >= 0:
             self.reasoned(self.think_from, end)
             self.markup.append((end, end + len(tag)))
-            self.pos = end + len(tag)
+            self.pos = self.begins = end + len(tag)
             return True
         if self.lenient and self.closed_by_call(n):
             return True
@@ -372,6 +377,7 @@ class Run:
             if not self.attempts and not self.reasoning:
                 self.reasoned(0, at)
                 self.markup.append((at, at + len(close_tag)))
+                self.begins = at + len(close_tag)
             return True
         end = -1 if self.no_close_from >= 0 else self.data.find(close_tag, at, n)
         if end < 0:
@@ -385,7 +391,7 @@ class Run:
         self.reasoned(at + len(open_tag), end)
         self.markup.append((at, at + len(open_tag)))
         self.markup.append((end, end + len(close_tag)))
-        self.pos = end + len(close_tag)
+        self.pos = self.begins = end + len(close_tag)
         return True
 
     def add(
@@ -425,7 +431,7 @@ class Run:
             error = Error(
                 self.source,
                 fault.kind,
-                message(fault, name, block, self.tools),
+                message(fault, name, block, self.tools if len(self.errors) < _HINTS else None),
                 block,
                 fault.offset,
                 fault.param,

@@ -235,7 +235,8 @@ def _partial(format: str, raw: str) -> str | None:
 
 def _content(format: str, run: Run, rule: str, kept: list[Call]) -> str:
     """What sglang keeps of the text."""
-    blocks = [call for call in run.attempts if call not in kept]
+    left_out = {call.index for call in kept}
+    blocks = [call for call in run.attempts if call.index not in left_out]
     taken = [call.byte_span for call in blocks] + run.markup
     taken = sorted(taken + run.reasoning if format == "gpt-oss" else taken)
     data = run.data
