@@ -129,7 +129,7 @@ def _trained(kind: str) -> str:
             show_progress=False,
             max_token_length=12,
         )
-    backend.train_from_iterator(CORPUS.splitlines(keepends=True), trainer)
+    backend.train_from_iterator([CORPUS], trainer)
     text: str = backend.to_str()
     return text
 

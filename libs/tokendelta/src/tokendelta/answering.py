@@ -51,7 +51,8 @@ def answer(session: Session, segment: Segment, messages: Messages) -> IntArray |
             lambda: session._messages(segment),
             messages,
             session._tools,
-            session.specials == "escape",
+            broken=session.specials == "escape",
+            frozen=rewrite is not None and "history" in rewrite.where,
         )
     overflow = _append(session, segment, ids)
     if overflow is not None:

@@ -70,7 +70,7 @@ def audit(renderer: Renderer, specials: SpecialTokens, eos: str) -> Findings:
     call = prober.render([_HELLO, turn("call", MARK)], tools=True)
     prober.shows_calls = call is None or MARK in call
     guards = guards_of(source)
-    field, opening, closing = _reasoning(prober)
+    field, opening, closing = _reasoning(prober, specials)
     prober.reasoning_field, prober.reasoning_close = field, closing
     header, generation = _generation(prober)
     opened = _first(prober, [_HELLO])
@@ -173,7 +173,7 @@ def _generation(
     return ("continued" if closed.startswith(prompt) else "different"), text
 
 
-def _reasoning(prober: Prober) -> tuple[str, str, str]:
+def _reasoning(prober: Prober, specials: SpecialTokens) -> tuple[str, str, str]:
     """The key that holds reasoning, and the text before and after it."""
     for name in ("reasoning_content", "thinking", "reasoning"):
         for kind in ("think", "think_call"):
@@ -188,7 +188,14 @@ def _reasoning(prober: Prober) -> tuple[str, str, str]:
             start = min(start, common_length(bare, closed))
             end = closed.find(MARK, at)
             closing = closed[at + len(REASON) : end] if kind == "think" else ""
-            return name, closed[start:at], closing
+            opening = closed[start:at]
+            if not opening.strip():
+                # Every render opens the block here: take its marker, a token that no other
+                # message has.
+                match = specials.last(closed[:at])
+                if match is not None and match.group() not in _first(prober, [_HELLO]):
+                    opening = closed[match.start() : at]
+            return name, opening, closing
     return "reasoning_content", "", ""
 
 

@@ -77,11 +77,14 @@ class Continuations:
         history: HistorySource,
         messages: Sequence[Message],
         tools: Sequence[Tool] | None,
+        *,
         broken: bool = False,
+        frozen: bool = False,
     ) -> list[int]:
         """The continuation for environment messages after the history.
 
-        `broken` says that contents may hold breaks inside of what spells a special token. Raises
+        `broken` says that contents may hold breaks inside of what spells a special token. `frozen`
+        says that what the template moves to a new place stays where it was first. Raises
         TemplateError if the template raises, or if no cut can be found in its render.
         """
         env = environment_kind(messages)
@@ -92,7 +95,9 @@ class Continuations:
                 if not broken:
                     return literal.encode(texts)
                 return self._encoder.encode_broken(literal.text(texts), inside=True)
-        text = self.text(turn, history, messages, tools)
+        text = self._frozen(turn, messages) if frozen else None
+        if text is None:
+            text = self.text(turn, history, messages, tools)
         if broken:
             return self._encoder.encode_broken(text, inside=True)
         return self._encoder.encode_inside(text)
@@ -119,6 +124,18 @@ class Continuations:
                 f" it (roles: {[message['role'] for message in messages]})"
             )
         return text
+
+    def _frozen(self, turn: TurnKind, messages: Sequence[Message]) -> str | None:
+        """The continuation where there is neither a system prompt nor a tool list to move."""
+        findings = self._findings
+        rule = findings.rules[(turn, environment_kind(messages))]
+        if not rule.moves:
+            return None
+        first = probes.histories(turn, findings.reasoning_field, findings.shows_calls)[0]
+        try:
+            return self._after(first.messages, messages, rule, None)
+        except TemplateError:
+            return None
 
     def rewritten(
         self,

@@ -44,6 +44,7 @@ class Rule:
     prefix       a render after the probe history of this number; with the tools if `needs_tools`.
     full         a render of the whole history: the text depends on it, or was never seen.
     uses_calls   names or ids of the turn's calls, or of the answers, stand in the text.
+    moves        the system prompt or the tool list is moved into the text.
     """
 
     way: Way
@@ -51,6 +52,7 @@ class Rule:
     prefix: int
     needs_tools: bool
     uses_calls: bool
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

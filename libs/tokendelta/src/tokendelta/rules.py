@@ -10,7 +10,9 @@ from tokendelta.probes import (
     FIRST,
     MARK,
     SECOND,
+    SYSTEM,
     THIRD,
+    TOOLS,
     EnvKind,
     Messages,
     TurnKind,
@@ -38,8 +40,19 @@ def find_rule(prober: Prober, kind: TurnKind, env: EnvKind) -> Rule:
     if _usable(listed):
         prefix = _first_prefix(prober, candidates, environments(env), tools=True)
         if prefix is not None:
-            return Rule("prefix", None, prefix, True, uses_calls)
-    return Rule("full", None, 0, True, uses_calls)
+            return Rule("prefix", None, prefix, True, uses_calls, _moves(prober, candidates, env))
+    return Rule("full", None, 0, True, uses_calls, _moves(prober, candidates, env))
+
+
+def _moves(prober: Prober, candidates: list[Messages], env: EnvKind) -> bool:
+    """Whether a continuation shows the system prompt or a tool that is not called."""
+    shown = SYSTEM["content"], TOOLS[1]["function"]["description"]
+    tails = (
+        prober.tail(history, answer, tools=True) or ""
+        for history in candidates
+        for answer in environments(env)
+    )
+    return any(text in tail for tail in tails for text in shown)
 
 
 def _stable(

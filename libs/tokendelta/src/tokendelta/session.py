@@ -159,6 +159,8 @@ class Session:
         *,
         message: Message | None = None,
         side: Mapping[str, ArrayLike] | None = None,
+        text: str | None = None,
+        prompt_tokens: int | None = None,
     ) -> Overflow | None:
         """Append what the engine sampled, verbatim.
 
@@ -169,6 +171,10 @@ class Session:
         message   the turn as a message, parsed: needed where the template looks at tool calls or
                   rewrites history. Without it the decoded ids are the content.
         side      further streams: a scalar for all ids, or one row for each id.
+        text      the engine's own text of the ids: compared with theirs, for engines that return
+                  other ids than they sampled.
+        prompt_tokens  the engine's count of the prompt: compared with the session's, for engines
+                  that encode the prompt again.
 
         Returns None, or Overflow with nothing appended. Raises StateError without a prompt,
         LengthError, TokenIdError and LogprobError with the turn and the index.
@@ -187,6 +193,10 @@ class Session:
             raise LengthError(
                 f"turn {number}: {count} ids but {len(scores)} log-probs; give one for each id"
             )
+        if prompt_tokens is not None:
+            self._check_prompt(prompt_tokens, number)
+        if text is not None:
+            self._check_text(text, sampled, number)
         rows = _side_rows(side, count, number) if side else None
         checked = check_messages([message], "turn", number)[0] if message else None
         segment = self._current("append_sampled")
@@ -317,6 +327,28 @@ class Session:
         drift = branching.first_drift(segment, ids)
         if drift is not None:
             self.drifts.append(drift)
+
+    def _check_prompt(self, prompt_tokens: int, turn: int) -> None:
+        segment = self._current("append_sampled")
+        size = segment.marks[-1].tokens if segment.marks else segment.tokens.size
+        if prompt_tokens != size:
+            raise LengthError(
+                f"turn {turn}: the engine counted {prompt_tokens} prompt tokens, the session sent"
+                f" {size}; send ids, not text, and see whether the engine encodes them again"
+            )
+
+    def _check_text(self, text: str, ids: list[Any], turn: int) -> None:
+        stops = self._profile.stop_ids
+        tokenizer = self._profile.tokenizer
+        whole = str(tokenizer.decode(ids, skip_special_tokens=False))
+        bare = ids[:-1] if ids and ids[-1] in stops else ids
+        plain = str(tokenizer.decode(bare, skip_special_tokens=True))
+        cut = str(tokenizer.decode(bare, skip_special_tokens=False))
+        if text not in (whole, plain, cut):
+            raise TokenIdError(
+                f"turn {turn}: the ids decode to {whole[:80]!r}, the engine's text is"
+                f" {text[:80]!r}; its ids are not what it sampled"
+            )
 
     def _messages(self, segment: Segment) -> Messages:
         """The conversation of a segment, sampled turns as their message or their decoded text."""
