@@ -117,6 +117,8 @@ def test_a_full_disk_leaves_whole_rows_alone(
 
         def write(self, data: bytes) -> None:
             self._stream.write(data[:4])
+
+        def flush(self) -> None:
             self._stream.flush()
             raise OSError(errno.ENOSPC, "No space left on device")
 

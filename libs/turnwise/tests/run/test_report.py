@@ -328,7 +328,7 @@ def test_a_broken_row_is_an_error_that_names_file_and_line(
 def test_the_equation_is_summed_over_the_training_steps(tmp_path: Path) -> None:
     text = Page.read(write_report(run_folder(tmp_path).path)).text
     assert (
-        "All training steps: 12 started = 9 finished + 0 stopped + 3 (user 3) lost + 0 cancelled"
+        "All training steps: 12 started = 9 finished + 0 stopped + 3 lost (user 3) + 0 cancelled"
     ) in text
 
 

@@ -42,8 +42,10 @@ class LedgerLine:
     name: str
     started: int
     finished: int
-    stopped: str
-    lost: str
+    stopped: int
+    stopped_by: str
+    lost: int
+    lost_by: str
     cancelled: int
     coverage: str
     balances: bool
@@ -52,8 +54,9 @@ class LedgerLine:
     def equation(self) -> str:
         """The line as the equation that it is."""
         return (
-            f"{self.started:,} started = {self.finished:,} finished + {self.stopped} stopped"
-            f" + {self.lost} lost + {self.cancelled:,} cancelled"
+            f"{self.started:,} started = {self.finished:,} finished"
+            f" + {self.stopped:,} stopped{self.stopped_by} + {self.lost:,} lost{self.lost_by}"
+            f" + {self.cancelled:,} cancelled"
         )
 
 
@@ -272,8 +275,10 @@ def _ledger_line(name: str, row: LedgerRow, coverage: float | None) -> LedgerLin
         name=name,
         started=row["started"],
         finished=row["finished"],
-        stopped=f"{stopped:,}" + (f" ({counts(row['stopped'])})" if stopped else ""),
-        lost=f"{lost:,}" + (f" ({counts(row['lost'])})" if lost else ""),
+        stopped=stopped,
+        stopped_by=f" ({counts(row['stopped'])})" if stopped else "",
+        lost=lost,
+        lost_by=f" ({counts(row['lost'])})" if lost else "",
         cancelled=row["cancelled"],
         coverage=number(coverage, ".1%"),
         balances=row["started"] == row["finished"] + stopped + lost + row["cancelled"],
