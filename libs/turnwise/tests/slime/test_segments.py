@@ -57,12 +57,23 @@ async def test_segments_of_a_sample_without_an_index_are_refused(args: Callable[
         await generate(args(turnwise=TWO), Sample(prompt=3), PARAMS)
 
 
+async def test_a_method_that_fans_out_gives_lists_and_one_that_does_not_gives_samples(
+    args: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forks = {"on_rewrite": "fork"}
+    (alone,) = await generate(args(turnwise=forks), prompts(1)[0], PARAMS)
+    assert alone.status is Sample.Status.COMPLETED
+    monkeypatch.setattr("slime_standin.methods.TwoSegments.fans_out", False)
+    with pytest.raises(ValueError, match="made 2 segments of one episode, but its fans_out"):
+        await generate(args(turnwise={**TWO, "anew": True}), rows(1)[0], PARAMS)
+
+
 async def test_a_mistake_in_a_method_loses_its_episode_alone(
     args: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     arguments = args(turnwise={"method": "slime_standin.methods:broken"})
     group = await generate_and_rm_group(arguments, rows(2, 3, 4), PARAMS)
-    lost = group[1]
+    (lost,) = group[1]
     assert [one.reward for one in (group[0][0], lost, group[2][0])] == [0.2, None, 0.4]
     assert lost.status is Sample.Status.ABORTED and lost.remove_sample
     assert lost.metadata["turnwise"]["ending"] == "lost:environment"

@@ -103,7 +103,7 @@ def to_train_data(args: Any, groups: Iterable[Any]) -> dict[str, list[Any]]:
     """Training data as slime's converter makes it, with what its trainer takes for granted."""
     from slime.utils.misc import load_function  # type: ignore[import-not-found]  # pants: no-infer-dep
 
-    _check_siblings(groups)
+    _check_shape(groups)
     samples = list(_flat(groups))
     raw, rewards = load_function(args.custom_reward_post_process_path)(args, samples)
     assert len(raw) == len(rewards) == len(samples)
@@ -143,7 +143,10 @@ def keep_all(args: Any, samples: list[Any], **kwargs: Any) -> Any:
     return DynamicFilterOutput(True)
 
 
-def _check_siblings(groups: Iterable[Any]) -> None:
+def _check_shape(groups: Iterable[Any]) -> None:
+    """slime flattens by the shape of the first episode, and siblings share their rollout id."""
+    lists = {isinstance(member, list) for group in groups for member in group}
+    assert len(lists) == 1, "some episodes are a sample, others a list"
     for group in groups:
         for member in group:
             if isinstance(member, list):

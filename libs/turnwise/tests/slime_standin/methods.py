@@ -93,6 +93,8 @@ class Forgetful:
 class TwoSegments:
     """Asks the engine two questions; each is a segment of its own."""
 
+    fans_out = True
+
     async def run(self, job: Job) -> Episode:
         segments: list[tokendelta.Sample] = []
         for part in ("first", "second"):
@@ -117,6 +119,8 @@ class TwoSegments:
 
 class Broken:
     """A method with a mistake in it, for rows with an odd prompt."""
+
+    fans_out = True
 
     async def run(self, job: Job) -> Episode:
         if int(str(job.prompt)) % 2:

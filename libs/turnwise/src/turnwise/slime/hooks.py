@@ -46,6 +46,7 @@ from turnwise.slime.settings import (
     Job,
     Method,
     Settings,
+    fans_out,
     make_method,
     max_context_tokens,
     read_sampling,
@@ -60,11 +61,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all episodes of a process have in common."""
+    """What all episodes of a process have in common.
+
+    Attributes:
+        settings: `args.turnwise`.
+        profile: The audited template.
+        method: Plays the episodes.
+        lists: Whether each comes back as a list of samples.
+    """
 
     settings: Settings
     profile: tokendelta.Profile
     method: Method
+    lists: bool
 
 
 _shared: dict[str, Shared] = {}
@@ -78,7 +87,8 @@ async def generate(
     """slime's `--custom-generate-function-path`: plays the episode of one sample.
 
     Returns:
-        `sample`, filled, or a list of samples that share its `rollout_id`, one per segment.
+        `sample`, filled; for a method that fans out a list of samples that share its
+        `rollout_id`, one per segment, even where there is one.
 
     Raises:
         ConfigError: the arguments or the row can't be played.
@@ -102,7 +112,15 @@ async def generate(
         )
         episode = await _play(shared.method, job)
         accounts.settle(episode)
-    return to_samples(args, sample, episode, record, shared.profile, evaluation=evaluation)
+    samples = to_samples(args, sample, episode, record, shared.profile, evaluation=evaluation)
+    if shared.lists:
+        return samples
+    if len(samples) > 1:
+        raise ValueError(
+            f"turnwise.method {shared.settings.method} made {len(samples)} segments of one "
+            "episode, but its fans_out is false"
+        )
+    return sample
 
 
 async def close() -> None:
@@ -140,7 +158,8 @@ def _lost(job: Job, error: BoundaryError) -> Episode:
 async def _get_shared(args: Any) -> Shared:
     settings = read_settings(args)
     template = getattr(args, "apply_chat_template_kwargs", None) or {}
-    key = json.dumps([args.hf_checkpoint, args.turnwise, template], sort_keys=True, default=str)
+    given = [args.hf_checkpoint, args.turnwise, template, getattr(args, "partial_rollout", False)]
+    key = json.dumps(given, sort_keys=True, default=str)
     found = _shared.get(key)
     if found is not None:
         return found
@@ -160,7 +179,8 @@ def _build(key: str, args: Any, settings: Settings, template: Mapping[str, Any])
                 )
             tokenizer = AutoTokenizer.from_pretrained(args.hf_checkpoint, trust_remote_code=True)
             profile = tokendelta.Profile.from_tokenizer(tokenizer, template_kwargs=dict(template))
-            _shared[key] = Shared(settings, profile, make_method(settings))
+            method = make_method(settings)
+            _shared[key] = Shared(settings, profile, method, fans_out(args, settings, method))
         return _shared[key]
 
 

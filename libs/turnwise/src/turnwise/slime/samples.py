@@ -47,8 +47,8 @@ def to_samples(
     profile: tokendelta.Profile,
     *,
     evaluation: bool,
-) -> Any:
-    """Writes an episode into `sample`; returns it, or a list if there are several segments.
+) -> list[Any]:
+    """Writes an episode into `sample`; returns it and a further sample for each further segment.
 
     Args:
         args: slime's.
@@ -66,7 +66,8 @@ def to_samples(
     if sample.rollout_id is None:
         sample.rollout_id = sample.index
     if not episode.ending.by_policy:
-        return _unscored(args, sample, episode, record, profile, evaluation=evaluation)
+        _write_unscored(args, sample, episode, record, profile, evaluation=evaluation)
+        return [sample]
     segments = episode.segments
     if len(segments) > 1 and sample.rollout_id is None:
         raise ValueError(f"{len(segments)} segments, and the sample has no index to share")
@@ -82,7 +83,7 @@ def to_samples(
         one.status = type(sample).Status.TRUNCATED if cut else type(sample).Status.COMPLETED
         one.reward = _reward(args, episode.score, evaluation=evaluation)
         one.non_generation_time = episode.wall_s - episode.metrics.get("engine_s", 0.0)
-    return samples if len(samples) > 1 else sample
+    return samples
 
 
 def facts(episode: Episode) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def clear(sample: Any) -> None:
     sample.status = type(sample).Status.PENDING
 
 
-def _unscored(
+def _write_unscored(
     args: Any,
     sample: Any,
     episode: Episode,
@@ -136,7 +137,7 @@ def _unscored(
     profile: tokendelta.Profile,
     *,
     evaluation: bool,
-) -> Any:
+) -> None:
     cancelled = episode.ending.boundary is None
     clear(sample)
     if cancelled and record.state():
@@ -150,7 +151,6 @@ def _unscored(
     sample.remove_sample = True
     sample.reward = _reward(args, None, evaluation=evaluation)
     sample.status = type(sample).Status.ABORTED
-    return sample
 
 
 def _write_segment(

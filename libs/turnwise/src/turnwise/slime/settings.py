@@ -49,7 +49,15 @@ class Job:
 
 
 class Method(Protocol):
-    """An agent loop with its reward, as the local backend runs it too."""
+    """An agent loop with its reward, as the local backend runs it too.
+
+    Attributes:
+        fans_out: Whether an episode may have several segments even where no template rewrites
+            history.
+    """
+
+    @property
+    def fans_out(self) -> bool: ...
 
     async def run(self, job: Job) -> Episode:
         """Plays one episode; failures become its ending.
@@ -94,11 +102,6 @@ def read_settings(args: Any) -> Settings:
     on_rewrite = shared["on_rewrite"]
     if on_rewrite not in ("keep", "fork", "error"):
         raise ConfigError(f"turnwise.on_rewrite: must be keep, fork or error, found {on_rewrite!r}")
-    if on_rewrite == "fork" and getattr(args, "partial_rollout", False):
-        raise ConfigError(
-            "--partial-rollout keeps unfinished groups as single samples, and turnwise.on_rewrite "
-            "fork makes several of one episode: use keep, or leave --partial-rollout out"
-        )
     server_format = getattr(args, "sglang_tool_call_parser", None)
     return Settings(
         method=given["method"],
@@ -126,6 +129,24 @@ def make_method(settings: Settings) -> Method:
         raise ConfigError(f"turnwise.method: {path}: {error}") from error
     method: Method = factory(settings.options)
     return method
+
+
+def fans_out(args: Any, settings: Settings, method: Method) -> bool:
+    """Whether every episode of the run comes back as a list of samples.
+
+    slime takes either one sample from each episode of a run or a list from each.
+
+    Raises:
+        ConfigError: with `--partial-rollout`, which keeps single samples alone.
+    """
+    lists = method.fans_out or settings.on_rewrite == "fork"
+    if lists and getattr(args, "partial_rollout", False):
+        raise ConfigError(
+            "--partial-rollout keeps unfinished groups as single samples, and "
+            f"turnwise.method {settings.method} with turnwise.on_rewrite {settings.on_rewrite} "
+            "makes several of one episode: leave --partial-rollout out"
+        )
+    return lists
 
 
 def read_sampling(params: Mapping[str, Any]) -> tuple[SamplingParams, dict[str, Any]]:

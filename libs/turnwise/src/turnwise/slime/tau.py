@@ -40,6 +40,8 @@ class TauOptions(TauConfig):
 class TauMethod:
     """See `turnwise.taubench.episode`. Keeps `Method`."""
 
+    fans_out = False
+
     def __init__(self, options: TauOptions) -> None:
         self._options = options
         self._user = _user_maker(options)

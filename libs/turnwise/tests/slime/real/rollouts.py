@@ -1,0 +1,246 @@
+"""Our hooks in slime's own rollout code on the CPU, against a server on this machine.
+
+Runs in a process whose path holds a checkout of slime in place of the stand-in. Of slime these
+run as they are: the data source with its dataset, `generate_rollout` with filter, abort and
+partial rollout, the fully asynchronous rollout, evaluation, the manager's reward
+post-processing, conversion to training data and split into steps, and the log functions. sglang
+and its router are empty modules: only their names are imported here.
+
+Prints a JSON object of what was seen; exits with an exception where anything is off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import empty_sglang  # noqa: F401
+import ray
+from slime.observability import logging_utils
+from slime.ray.rollout import RolloutManager
+from slime.rollout import fully_async_rollout
+from slime.rollout.data_source import RolloutDataSourceWithBuffer
+from slime.rollout.sglang_rollout import generate_rollout
+from slime.utils.eval_config import EvalDatasetConfig
+from slime.utils.http_utils import init_http_client
+from slime.utils.misc import SingletonMeta, load_function
+from slime.utils.types import Sample
+from slime_standin.contract import make_args
+from slime_standin.desk import Desk, make_tokenizer, openings, save_tokenizer
+from slime_standin.servers import Call, FakeSGLang, status
+from turnwise.slime import books
+
+STEPS = 3
+LOGGED: list[dict[str, Any]] = []
+
+
+def main() -> None:
+    folder = Path(tempfile.mkdtemp())
+    server = _serve()
+    seen: dict[str, Any] = {}
+    logging_utils.log = lambda args, metrics, step_key: LOGGED.append(metrics)
+    ray.put = lambda value, **more: value  # type: ignore[assignment]
+    args = _arguments(folder, server)
+    init_http_client(args)
+    seen["training"] = _train(args, server, slow=False)
+    args.partial_rollout = True
+    args.over_sampling_batch_size = 4
+    seen["partial"] = _train(args, server, slow=True)
+    seen["evaluation"] = _evaluate(args, folder)
+    args.partial_rollout = False
+    args.over_sampling_batch_size = 2
+    seen["segments"] = _segments(args)
+    seen["fully_async"] = _fully_async(args)
+    print(json.dumps(seen, indent=1))
+
+
+def _serve() -> FakeSGLang:
+    """A server in a thread. Every third session fails its task, every tenth call has no answer,
+    and now and then one is refused for good."""
+    desk = Desk(make_tokenizer(), wrong=lambda number: number % 3 == 2, asks=1)
+    server = FakeSGLang(desk.answer)
+    started = threading.Event()
+
+    def misbehave(call: Call) -> Any:
+        if call.number % 40 == 7:
+            return status(400)
+        return status(503) if call.number % 10 == 3 else None
+
+    async def serve() -> None:
+        async with server:
+            server.misbehave = misbehave
+            started.set()
+            await asyncio.Event().wait()
+
+    threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
+    started.wait()
+    return server
+
+
+def _arguments(folder: Path, server: FakeSGLang) -> Any:
+    tasks = sorted(openings().values(), key=lambda task: task.index)[:24]
+    rows = [
+        {"index": task.index, "metadata": {"env": task.domain, "task_split": task.split}}
+        for task in tasks
+    ]
+    data = folder / "tasks.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    args = make_args(
+        hf_checkpoint=save_tokenizer(folder / "checkpoint"),
+        turnwise={"method": "tau", "user_strategy": "offline", "prompt": "compact"},
+        sglang_router_port=server.port,
+        n_samples_per_prompt=4,
+        rollout_batch_size=2,
+        global_batch_size=8,
+    )
+    more: dict[str, Any] = {
+        "rollout_global_dataset": True,
+        "prompt_data": str(data),
+        "input_key": "index",
+        "label_key": None,
+        "metadata_key": "metadata",
+        "tool_key": None,
+        "multimodal_keys": None,
+        "apply_chat_template": False,
+        "rollout_max_prompt_len": None,
+        "eval_max_prompt_len": None,
+        "rollout_shuffle": True,
+        "dump_details": None,
+        "buffer_filter_path": None,
+        "rollout_num_engines": 1,
+        "use_distributed_post": False,
+        "sglang_dp_size": 1,
+        "rollout_sample_hook_path": [],
+        "rollout_sample_filter_path": None,
+        "rollout_all_samples_process_path": None,
+        "ci_test": False,
+        "log_passrate": False,
+        "custom_convert_samples_to_train_data_path": None,
+        "use_dynamic_batch_size": False,
+        "micro_batch_size": 1,
+        "max_tokens_per_gpu": None,
+        "balance_data": False,
+        "balance_by_flops": False,
+    }
+    for name, value in more.items():
+        setattr(args, name, value)
+    return args
+
+
+def _manager(args: Any) -> Any:
+    """The manager without engines: what it does to samples needs its arguments alone."""
+    made = getattr(RolloutManager, "__ray_metadata__", None)
+    cls = made.modified_class if made is not None else RolloutManager
+    manager = cls.__new__(cls)
+    manager.args = args
+    manager.custom_reward_post_process_func = load_function(args.custom_reward_post_process_path)
+    manager.custom_convert_samples_to_train_data_func = None
+    manager.generate_rollout = generate_rollout
+    manager.train_parallel_config = {
+        "dp_size": 2,
+        "cp_size": 1,
+        "vpp_size": 1,
+        "microbatch_group_size_per_vp_stage": 1,
+    }
+    return manager
+
+
+def _train(args: Any, server: FakeSGLang, *, slow: bool) -> dict[str, Any]:
+    from slime.observability.rollout_metrics import log_rollout_data
+
+    SingletonMeta.clear_instances(SingletonMeta)
+    LOGGED.clear()
+    manager = _manager(args)
+    manager.data_source = RolloutDataSourceWithBuffer(args)
+    server.slow = lambda call: 0.02 + 0.03 * (ord(call.session[0]) % 5) if slow else 0.0
+    rows, resumed, older = 0, 0, {}
+    for step in range(STEPS):
+        data, metrics = manager._get_rollout_data(step)
+        log_rollout_data(step, args, data, metrics, 1.0)
+        rows += len(data)
+        for sample in data:
+            assert (sample.reward is None) == sample.remove_sample, sample.metadata
+            if sample.index in older:
+                resumed += 1
+                assert sample.tokens[: len(older[sample.index])] == older[sample.index]
+        older = {
+            sample.index: list(sample.tokens)
+            for group in manager.data_source.buffer
+            for sample in group
+            if sample.response and sample.status is Sample.Status.ABORTED
+        }
+        train_data = manager._convert_samples_to_train_data(data)
+        parts = manager._split_train_data_by_dp(train_data)
+        assert sum(len(part.inner["tokens"]) for part in parts) == len(data)
+    assert len(LOGGED) == STEPS
+    totals = {
+        key: sum(numbers.get(f"rollout/turnwise/{key}", 0) for numbers in LOGGED)
+        for key in ("started", "finished", "stopped", "lost", "cancelled")
+    }
+    assert totals["started"] == sum(totals.values()) - totals["started"]
+    return {"rows": rows, "went on": resumed, **totals}
+
+
+def _evaluate(args: Any, folder: Path) -> dict[str, Any]:
+    from slime.observability.rollout_metrics import log_eval_rollout_data
+
+    LOGGED.clear()
+    args.eval_datasets = [
+        EvalDatasetConfig(
+            name="retail",
+            path=args.prompt_data,
+            input_key="index",
+            metadata_key="metadata",
+            n_samples_per_eval_prompt=2,
+            temperature=1.0,
+            top_p=1.0,
+            top_k=1,
+            max_response_len=1024,
+        )
+    ]
+    output = generate_rollout(args, 0, None, evaluation=True)
+    log_eval_rollout_data(0, args, output.data, output.metrics)
+    (numbers,) = LOGGED
+    keys = ("eval/retail", "eval/retail/coverage", "eval/retail/stderr", "eval/turnwise/lost")
+    return {key: numbers[key] for key in keys}
+
+
+def _segments(args: Any) -> dict[str, Any]:
+    SingletonMeta.clear_instances(SingletonMeta)
+    kept, args.turnwise = args.turnwise, {"method": "slime_standin.methods:two_segments"}
+    args.dynamic_sampling_filter_path = None
+    # A step of fixed micro-batches takes no varying number of rows.
+    args.use_dynamic_batch_size, args.max_tokens_per_gpu = True, 2048
+    manager = _manager(args)
+    manager.data_source = RolloutDataSourceWithBuffer(args)
+    data, _ = manager._get_rollout_data(0)
+    train_data = manager._convert_samples_to_train_data(data)
+    parts = manager._split_train_data_by_dp(train_data)
+    rollouts = len(set(train_data["rollout_ids"]))
+    books.TRAIN.take().check()
+    args.turnwise = kept
+    args.dynamic_sampling_filter_path = "turnwise.slime.dynamic_filter"
+    steps = len(parts[0].inner["global_batch_sizes"])
+    return {"rows": len(data), "rollouts": rollouts, "steps": steps}
+
+
+def _fully_async(args: Any) -> dict[str, Any]:
+    SingletonMeta.clear_instances(SingletonMeta)
+    args.sglang_server_concurrency = 8
+    source = RolloutDataSourceWithBuffer(args)
+    groups = fully_async_rollout.generate_rollout_fully_async(args, 0, source)
+    fully_async_rollout._stop_global_worker()
+    while books.TRAIN.in_flight:
+        time.sleep(0.05)
+    page = books.TRAIN.take()
+    page.check()
+    return {"groups": len(groups), "ledger": page.equation()}
+
+
+if __name__ == "__main__":
+    main()
