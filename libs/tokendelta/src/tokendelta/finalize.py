@@ -63,13 +63,13 @@ def _sample(
 ) -> Sample:
     tokens = segment.tokens
     size = blocks[-1].stop
-    start = next(block.start for block in blocks if block.turn is not None)
+    start = next(b.start for b in blocks if b.turn in own and b.stop > b.start)
     mask = np.zeros(size - start, dtype=np.uint8)
     logprobs = np.full(size - start, np.nan, dtype=np.float32)
     places = [
         place
         for block in blocks
-        if block.turn in own
+        if block.turn in own and block.stop > block.start
         for place in (block.start - start, block.stop - start, block.logprob)
     ]
     fill_streams(

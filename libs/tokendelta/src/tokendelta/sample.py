@@ -45,7 +45,7 @@ class Sample:
     """One token sequence to train on.
 
     ids            int32[n], the prompt and then the response region.
-    prompt_length  tokens before the response region, which starts at the first sampled turn.
+    prompt_length  tokens before the response region, which starts at the first trained token.
     loss_mask      uint8[n - prompt_length], 1 where the token was sampled and is trained here.
     logprobs       float32[n - prompt_length], the engine's log-prob (natural logarithm) of the
                    token at the same place; NaN where the token is not trained.
