@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tokendelta
+from tokendelta.sample import SpanKind
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 
 SPECIALS = ("<|im_start|>", "<|im_end|>")
@@ -49,7 +50,7 @@ def segment(
     ]
     prompt_length, mask = len(ids), list[int]()
 
-    def add(kind: tokendelta.SpanKind, turn: int, text: str, trained: bool) -> None:
+    def add(kind: SpanKind, turn: int, text: str, trained: bool) -> None:
         new = TOKENIZER.encode(text)
         spans.append(tokendelta.Span(kind, turn, len(ids), len(ids) + len(new), trained))
         ids.extend(new)

@@ -7,7 +7,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from turnwise.report import charts
 from turnwise.report.charts import (
@@ -51,13 +51,14 @@ def dots(chart: Chart) -> list[tuple[float, float]]:
     return [(float(d.attrib["cx"]), float(d.attrib["cy"])) for d in root.iter("circle")]
 
 
+@example([(5e-324, None), (1e-300, None), (1e300, 1.0)], True)
 @given(st.lists(st.tuples(numbers, errors), max_size=30), st.booleans())
 def test_a_curve_never_leaves_its_frame(
     values: list[tuple[float, float | None]], log: bool
 ) -> None:
     points = [Point(step, value, error) for step, (value, error) in enumerate(values)]
     chart = curve_chart("Loss", points, style="other", form="{:.3g}".format, log=log, bounds=None)
-    usable = [p for p in points if math.isfinite(p.y) and (p.y > 0 or not log)]
+    usable = [p for p in points if math.isfinite(p.y) and (p.y >= LEAST or not log)]
     assert (chart is None) == (not usable)
     if chart is not None:
         assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places(chart))

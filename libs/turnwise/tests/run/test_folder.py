@@ -3,12 +3,12 @@
 import json
 import math
 import re
+import time
 from pathlib import Path
 
 import pytest
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
-from turnwise.run import folder as folder_module
 from turnwise.run.folder import RunFolder, require_space, write_whole
 from turnwise.run.summary import EvalSummary, Summary, read_summary, write_summary
 from turnwise.trials import Estimate
@@ -29,7 +29,7 @@ def test_the_default_name_is_method_and_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(folder_module.time, "strftime", lambda form: "20260102-030405")
+    monkeypatch.setattr(time, "strftime", lambda form: "20260102-030405")
     names = [RunFolder.create(None, "tau", {}).path for _ in range(3)]
     stem = "tau-20260102-030405"
     assert names == [Path("runs") / name for name in (stem, f"{stem}-2", f"{stem}-3")]

@@ -3,9 +3,8 @@
 import errno
 import json
 import math
-from io import BufferedWriter
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -103,7 +102,7 @@ def test_a_full_disk_leaves_whole_rows_alone(
     opened = Path.open
 
     class FullDisk:
-        def __init__(self, stream: BufferedWriter) -> None:
+        def __init__(self, stream: IO[Any]) -> None:
             self._stream = stream
 
         def __getattr__(self, name: str) -> Any:

@@ -6,8 +6,6 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -27,59 +25,10 @@ from turnwise.run.traces import trace_row
 from turnwise.trials import Estimate
 
 from .episodes import TOKENIZER, episode, message, segment
+from .pages import Page, outline
 from .rows import eval_row, train_row
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u2028{{ 7*7 }}"
-
-
-@dataclass
-class Page(HTMLParser):
-    """What a browser would see: elements, text outside of scripts, scripts."""
-
-    tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
-    scripts: list[tuple[dict[str, str | None], str]] = field(default_factory=list)
-    text: str = ""
-    headings: list[str] = field(default_factory=list)
-    heads: list[str] = field(default_factory=list)
-    _open: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__()
-
-    @classmethod
-    def read(cls, path: Path) -> Page:
-        page = cls()
-        page.feed(path.read_text(encoding="utf-8"))
-        return page
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._open.append(tag)
-        if tag == "script":
-            self.scripts.append((dict(attrs), ""))
-        if tag in ("td", "th", "dt", "dd"):
-            self.text += " "
-        if tag in ("h1", "h2"):
-            self.headings.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        while self._open and self._open.pop() != tag:
-            pass
-
-    def handle_data(self, data: str) -> None:
-        if "script" in self._open:
-            self.scripts[-1] = (self.scripts[-1][0], self.scripts[-1][1] + data)
-        elif "style" not in self._open:
-            self.text += data
-            if "h1" in self._open or "h2" in self._open:
-                self.headings[-1] += data
-            if "thead" in self._open and data.strip():
-                self.heads.append(data)
-
-    @property
-    def episodes(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = json.loads(self.scripts[0][1])
-        return rows
 
 
 def summary(**changes: Any) -> Summary:
@@ -111,18 +60,6 @@ def run_folder(path: Path, steps: int = 3, *, ended: bool = True) -> RunFolder:
         add_trace(folder, step=steps, kind="eval")
         write_summary(folder, summary(steps=steps))
     return folder
-
-
-def outline(shown: dict[str, Any]) -> list[str]:
-    """An episode as lines, trained text with a star."""
-    lines = [f"{shown['when']} / {shown['title']}"]
-    for blocks in shown["segments"]:
-        for block in blocks:
-            lines.append(block["name"])
-            for chunk in block["chunks"]:
-                star = "*" if chunk["trained"] else ""
-                lines.append(f"  {chunk['author']}{star}: {''.join(chunk['texts'])!r}")
-    return lines
 
 
 def add_trace(folder: RunFolder, *, step: int, kind: str, why: str = "best", **how: Any) -> None:

@@ -19,6 +19,8 @@ MAX_POINTS = 200
 """Points of a curve; more are averaged in equal groups, and the chart says so."""
 MAX_BARS = 60
 """Bars of a stacked chart; more are averaged likewise."""
+LEAST = 1e-300
+"""Least value on a logarithmic axis, where powers of ten are still exact enough."""
 
 Form = Callable[[float], str]
 
@@ -74,7 +76,7 @@ def curve_chart(
         form: Writes a value for people, on the axis and in the points' tooltips.
         level: A constant to compare with.
         bounds: What the y axis may not leave, as a rate does not leave 0 and 1.
-        log: Logarithmic y axis; values that are not positive are left out.
+        log: Logarithmic y axis; values below `LEAST` are left out.
 
     Returns:
         None where there is nothing to draw.
@@ -189,7 +191,7 @@ class _Frame:
 
 
 def _usable(point: Point, log: bool) -> bool:
-    return math.isfinite(point.y) and (point.y > 0 or not log)
+    return math.isfinite(point.y) and (point.y >= LEAST or not log)
 
 
 def _extent(point: Point, log: bool) -> Iterator[float]:
