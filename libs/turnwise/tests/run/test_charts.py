@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from turnwise.report import charts
 from turnwise.report.charts import (
     HEIGHT,
+    LEAST,
     WIDTH,
     Chart,
     Level,
@@ -52,6 +53,7 @@ def dots(chart: Chart) -> list[tuple[float, float]]:
 
 
 @example([(5e-324, None), (1e-300, None), (1e300, 1.0)], True)
+@example([(1e-320, None)], False)
 @given(st.lists(st.tuples(numbers, errors), max_size=30), st.booleans())
 def test_a_curve_never_leaves_its_frame(
     values: list[tuple[float, float | None]], log: bool

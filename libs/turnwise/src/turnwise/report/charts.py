@@ -234,7 +234,7 @@ def _grouped_stacks(stacks: Sequence[Stack]) -> tuple[list[Stack], int]:
 def _linear_axis(ys: Sequence[float], bounds: tuple[float, float] | None) -> _Axis:
     low, high = min(ys), max(ys)
     if high - low < 1e-12:
-        room = abs(high) * 0.1 or 1.0
+        room = abs(high) * 0.1 if abs(high) > 1e-9 else 1.0
         low, high = low - room, high + room
     step = _tick_step((high - low) / 4)
     low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
