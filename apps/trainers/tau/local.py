@@ -26,6 +26,7 @@ from turnwise.taubench import Task, load_tasks, noop_baseline, training_tasks
 from turnwise.taubench.episode import default_services, run_episode
 from turnwise.taubench.splits import family_splits
 
+SHIPPED = "shipped"
 SHIPPED_POLICY = Path(__file__).parent / "policy"
 
 PROG = "tau:train"
@@ -57,8 +58,16 @@ FULL_CLAIM = (
 class TauOptions(TrainOptions):
     """Options of the tau trainer on this machine."""
 
-    hf_checkpoint: str = Field(default=str(SHIPPED_POLICY), min_length=1)
-    """The policy to start from: a folder with weights and tokenizer, or `smollm2`."""
+    hf_checkpoint: str = Field(default=SHIPPED, min_length=1)
+    """The policy to start from: `shipped`, a folder with weights and tokenizer, or `smollm2`."""
+    num_rollout: int = Field(default=24, ge=0)
+    """Training steps; each samples, scores and trains on fresh rollouts."""
+    lr: float = Field(default=3e-4, gt=0)
+    """Learning rate of AdamW, constant; 1e-6 is usual for policies of billions of parameters."""
+    eps_clip_high: float | None = Field(default=0.28, gt=0)
+    """The policy's ratio is held below 1 + eps-clip-high."""
+    calculate_per_token_loss: bool = True
+    """One mean over all tokens of an optimiser step instead of one per rollout."""
     backend: Literal["local"] = "local"
     """Where to train: this machine; `slime` trains on a GPU cluster and has its own options."""
     env: Literal["retail", "airline"] = "retail"
@@ -95,7 +104,8 @@ def train_here(argv: Sequence[str]) -> int:
         print(options.model_dump_json(indent=2))
         return 0
     started = time.perf_counter()
-    policy = load_policy(options.hf_checkpoint, device=options.device)
+    name = options.hf_checkpoint
+    policy = load_policy(str(SHIPPED_POLICY) if name == SHIPPED else name, device=options.device)
     folder, options = _folder(options, policy)
     job = make_job(options, policy)
     _announce(options, job, folder)
@@ -194,8 +204,8 @@ def _announce(options: TauOptions, job: Job[Task], folder: RunFolder) -> None:
     episodes = options.rollout_batch_size * options.n_samples_per_prompt
     evaluation = len(job.eval_tasks) * options.n_samples_per_eval_prompt
     print(
-        f"Training {Path(options.hf_checkpoint).name} on {len(job.train_tasks)} {options.env}"
-        f" tasks: {options.num_rollout} steps of {options.rollout_batch_size} prompts x"
+        f"Training the {Path(options.hf_checkpoint).name} policy on {len(job.train_tasks)}"
+        f" {options.env} tasks: {options.num_rollout} steps of {options.rollout_batch_size} prompts x"
         f" {options.n_samples_per_prompt} rollouts = {episodes} episodes; evaluated before and"
         f" after on {len(job.eval_tasks)} {options.eval_split} tasks x"
         f" {options.n_samples_per_eval_prompt} trials = {evaluation} episodes."

@@ -54,13 +54,18 @@ def parse_args(
             allowed or the nearest name.
     """
     path = _config_path(argv)
-    if path is None:
-        return tyro.cli(model, prog=prog, description=description, args=list(argv))
-    default = _partial(model, read_toml(model, path), path)
-    return tyro.cli(model, prog=prog, description=description, args=list(argv), default=default)
+    given = {} if path is None else read_toml(model, path)
+    return tyro.cli(
+        model,
+        prog=prog,
+        description=description,
+        args=list(argv),
+        default=_partial(model, given, path),
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
 
 
-def _partial(model: type[ConfigT], given: Mapping[str, Any], path: Path) -> ConfigT:
+def _partial(model: type[ConfigT], given: Mapping[str, Any], path: Path | None) -> ConfigT:
     """`model` with the file's values checked one by one; what they say together is checked later.
 
     Required fields that the file leaves out are left to the command line.
