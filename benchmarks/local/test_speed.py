@@ -138,8 +138,9 @@ def padded_logprobs(model: Any, row: TrainRow, spans: list[tuple[int, int]]) -> 
         mask[place, : end - begin] = 1
         trained[place, : end - begin] = torch.from_numpy(row.batch.loss_mask[begin:end] == 1)
     logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]
-    logprobs = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
-    return logprobs[trained[:, 1:]]
+    logprobs: torch.Tensor = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
+    kept: torch.Tensor = logprobs[trained[:, 1:]]
+    return kept
 
 
 @pytest.mark.parametrize("make", [turnwise_update, transformers_update])
@@ -166,5 +167,5 @@ def test_update(
 
 def note_rate(benchmark: BenchmarkFixture, tokens: int) -> None:
     """Tokens per second of the timer, for the JSON report."""
-    if benchmark.enabled:
+    if benchmark.enabled and benchmark.stats is not None:
         benchmark.extra_info["tokens_per_s"] = tokens / benchmark.stats.stats.min
