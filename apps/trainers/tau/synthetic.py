@@ -3,7 +3,8 @@
 1. A case is a customer with one order, as small tables of its own. Names of people and products,
    with their options, come from the database of tau-bench; every number (order, customer, item,
    payment method, zip code, e-mail) is drawn. No order and no customer of the database is used,
-   so none of a real task is: drawn keys that exist are drawn again.
+   so none of a real task is: what identifies a record of it (a key, an e-mail address, a name with
+   its zip code) is drawn again.
 2. The task is one of the main job's two kinds, worded as the real ones are.
 3. The expert's turns go through the episode loop that training and evaluation use, with upstream's
    tools on the case's tables. What is recorded is what that loop records.
@@ -84,11 +85,16 @@ def _pools() -> _Pools:
     names = [user["name"] for user in tables["users"].values()]
     payments = {method for user in tables["users"].values() for method in user["payment_methods"]}
     items = {item for product in tables["products"].values() for item in product["variants"]}
+    contacts = {
+        contact
+        for user in tables["users"].values()
+        for contact in (user["email"], f"{_full_name(user)} {user['address']['zip']}")
+    }
     return _Pools(
         first_names=tuple(sorted({name["first_name"] for name in names})),
         last_names=tuple(sorted({name["last_name"] for name in names})),
         products=tuple(sorted(tables["products"].values(), key=lambda product: product["name"])),
-        taken=frozenset({*tables["orders"], *tables["users"], *payments, *items}),
+        taken=frozenset({*tables["orders"], *tables["users"], *payments, *items, *contacts}),
     )
 
 
@@ -99,7 +105,6 @@ def make_case(seed: int, index: int, *, mistake_share: float) -> Case:
     profile, user_id, by_zip = _customer(rng)
     order = _order(rng, user_id, profile, delivered=returning)
     profile["orders"] = [order["order_id"]]
-    name = f"{profile['name']['first_name']} {profile['name']['last_name']}"
     contact = (
         f"zip code is {profile['address']['zip']}" if by_zip else f"email is {profile['email']}"
     )
@@ -109,7 +114,7 @@ def make_case(seed: int, index: int, *, mistake_share: float) -> Case:
         split=f"synthetic-{seed}",
         index=index,
         user_id=user_id,
-        instruction=f"Your name is {name} and your {contact}. {wish}",
+        instruction=f"Your name is {_full_name(profile)} and your {contact}. {wish}",
         actions=(action,),
     )
     products = domain_files("retail").tables["products"]
@@ -126,10 +131,17 @@ def make_case(seed: int, index: int, *, mistake_share: float) -> Case:
     return Case(task, profile, tables, mistake, turns)
 
 
-def _digits(rng: random.Random, count: int, pattern: str = "{}") -> str:
-    """`pattern` with that many random digits; never a key of the real database."""
+def _full_name(profile: Mapping[str, Any]) -> str:
+    return f"{profile['name']['first_name']} {profile['name']['last_name']}"
+
+
+def _digits(rng: random.Random, count: int, pattern: str = "{}", *, least: int = 0) -> str:
+    """`pattern` with a random number of that many digits, at least `least`.
+
+    Never what identifies a record of the database.
+    """
     while True:
-        key = pattern.format(f"{rng.randrange(10**count):0{count}}")
+        key = pattern.format(f"{rng.randrange(least, 10**count):0{count}}")
         if key not in _pools().taken:
             return key
 
@@ -147,8 +159,8 @@ def _customer(rng: random.Random) -> tuple[Record, str, bool]:
             payments[key]["balance"] = rng.randrange(100)
     profile = {
         "name": {"first_name": first, "last_name": last},
-        "address": {"zip": _digits(rng, 5)},
-        "email": f"{base.replace('_', '.')}{rng.randrange(1000, 10000)}@example.com",
+        "address": {"zip": _digits(rng, 5, f"{first} {last} {{}}")[-5:]},
+        "email": _digits(rng, 4, f"{base.replace('_', '.')}{{}}@example.com", least=1000),
         "payment_methods": payments,
     }
     return profile, _digits(rng, 4, base + "_{}"), rng.random() < 0.5
