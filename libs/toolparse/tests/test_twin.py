@@ -8,7 +8,7 @@ import random
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from toolparse import _scan, _scan_py
+from toolparse import _find, _scan, _scan_py
 from toolparse._api import source_of
 from toolparse._formats import grammar_of
 from toolparse._run import Run
@@ -71,7 +71,7 @@ def test_the_json_scanner_takes_what_the_json_module_takes() -> None:
 )
 def test_the_tag_search_agrees_with_its_twin(text: str, tags: list[str], pos: int) -> None:
     data, markers = text.encode(), tuple(tag.encode() for tag in tags)
-    assert _scan.find_any(data, pos, len(data), markers) == _scan_py.find_any(
+    assert _find.find_any(data, pos, len(data), markers) == _scan_py.find_any(
         data, pos, len(data), markers
     )
 

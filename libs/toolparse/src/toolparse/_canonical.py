@@ -10,8 +10,8 @@ import json
 import re
 from typing import Final
 
+from toolparse._grammar import Grammar
 from toolparse._model import Call, Error, Parsed
-from toolparse._run import Grammar
 from toolparse._tagged_json import TaggedJson
 from toolparse._tagged_pairs import TaggedPairs
 

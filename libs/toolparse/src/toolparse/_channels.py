@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolparse import _repair
-from toolparse._json_list import Keys
+from toolparse._call_object import Keys
+from toolparse._find import find_any
+from toolparse._grammar import NEED_MORE, WAIT, Fault, Grammar, Repaired, Span, Written, skip_space
 from toolparse._pairs import OK, Shape, scan_call
-from toolparse._run import NEED_MORE, WAIT, Fault, Grammar, Repaired, Run, Span, Written, skip_space
-from toolparse._scan import find_any, json_value
+from toolparse._run import Run
+from toolparse._scan import json_value
 from toolparse._tagged_json import json_fault
 from toolparse._tagged_pairs import TaggedPairs
 from toolparse._variants import Namespaced

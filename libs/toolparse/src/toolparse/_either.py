@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolparse._run import Grammar, Run, Written
+from toolparse._grammar import Grammar, Written
+from toolparse._run import Run
 
 
 class Either(Grammar):

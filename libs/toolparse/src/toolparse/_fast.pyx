@@ -9,8 +9,9 @@ other. Think blocks and stop tokens are ordinary.
 
 from libc.string cimport memchr, memcmp
 
+from toolparse._find cimport find_bytes
 from toolparse._model cimport Call, Parsed, Source, new_call, new_parsed
-from toolparse._scan cimport OK, Scan, find_bytes, scan_close, scan_json, scan_open
+from toolparse._scan cimport OK, Scan, scan_close, scan_json, scan_open
 
 cdef object typed
 from toolparse._tools import Misfit, typed

@@ -6,15 +6,16 @@ import difflib
 from collections.abc import Callable
 from typing import Final
 
+from toolparse._call_object import Keys
 from toolparse._channels import Beam, Harmony, Inkling, Muse
 from toolparse._either import Either
 from toolparse._gemma import Gemma
-from toolparse._json_list import BareArray, BareObjects, Keys, Mistral, TaggedArray
+from toolparse._grammar import Grammar
+from toolparse._json_list import BareArray, BareObjects, Mistral, TaggedArray
 from toolparse._kimi_k3 import KimiK3
 from toolparse._minimax_m3 import MinimaxM3
 from toolparse._pairs import Shape
 from toolparse._pythonic import Pythonic
-from toolparse._run import Grammar
 from toolparse._section_json import SectionJson, kimi_name
 from toolparse._tagged_json import TaggedJson
 from toolparse._tagged_pairs import TaggedPairs

@@ -7,8 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolparse._grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
 from toolparse._literals import Bad, Cut
-from toolparse._run import NEED_MORE, Fault, Grammar, Run, Span, Written, skip_space
+from toolparse._run import Run
 
 MAX_DEPTH = 128
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_.-]*")

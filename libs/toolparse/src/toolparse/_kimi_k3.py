@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolparse._channels import quoted, unquoted
+from toolparse._grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
 from toolparse._repair_pairs import loads
-from toolparse._run import NEED_MORE, Fault, Grammar, Run, Span, Written, skip_space
+from toolparse._run import Run
 from toolparse._scan import json_value
 from toolparse._tools import type_of
 

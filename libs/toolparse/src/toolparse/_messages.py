@@ -6,7 +6,7 @@ import difflib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from toolparse._run import Fault
+    from toolparse._grammar import Fault
     from toolparse._tools import ToolSet
 
 _SENTENCES: Final = {

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolparse._run import NEED_MORE, Fault, Grammar, Run, Span, Written, skip_space
+from toolparse._grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
+from toolparse._run import Run
 from toolparse._tools import Misfit, resolved, typed, types_of
 
 P = b"]<]minimax[>["

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from toolparse._scan import find_any
+from toolparse._find import find_any
 
 # What scan_call found: the call; the end of the text; a fault of the name, of a tag, of a
 # value that is never closed, of a value that holds its own opening tag.

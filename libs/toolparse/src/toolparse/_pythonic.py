@@ -13,8 +13,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toolparse._grammar import NEED_MORE, Fault, Grammar, Repaired, Written, skip_space
 from toolparse._literals import Bad, CallText, Cut, Reader, read_call
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Written, skip_space
+from toolparse._run import Run
 
 _LIST = re.compile(rb"\[\s{0,64}[A-Za-z_][A-Za-z0-9_.-]{0,255}\s{0,64}\(")
 

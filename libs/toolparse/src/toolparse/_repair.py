@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from toolparse._run import Repaired
+from toolparse._grammar import Repaired
 
 MAX_DEPTH = 128
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]+')

@@ -7,9 +7,10 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from toolparse import _repair
+from toolparse._find import find_any
+from toolparse._grammar import Repaired, Span
 from toolparse._pairs import NAME_LIMIT, skip_space, unframed
-from toolparse._run import Repaired, Run, Span
-from toolparse._scan import find_any
+from toolparse._run import Run
 from toolparse._tools import Misfit, type_of
 
 if TYPE_CHECKING:

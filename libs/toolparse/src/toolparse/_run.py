@@ -14,127 +14,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
+from toolparse._grammar import (
+    LAST_BYTES,
+    LONGEST_STOP,
+    SPACE,
+    WAIT,
+    Fault,
+    Grammar,
+    Repaired,
+    Span,
+)
 from toolparse._messages import message
 from toolparse._model import Call, Error, Parsed, Source
-from toolparse._scan import find_any
 from toolparse._tools import misfit
 
 if TYPE_CHECKING:
     from toolparse._tools import ToolSet
 
-NEED_MORE: Final = -1
-# `Grammar.find` cannot tell yet.
-WAIT: Final = -2
-
-STOP_TOKENS: Final = (
-    b"<|im_end|>",
-    b"<|endoftext|>",
-    b"<|eot_id|>",
-    b"<|eom_id|>",
-    b"</s>",
-    b"<|end_of_text|>",
-    b"<|eot|>",
-    b"<|return|>",
-    b"<|end|>",
-    b"<eos>",
-    b"<end_of_turn>",
-    b"<turn|>",
-    b"<|user|>",
-    b"<|observation|>",
-    b"[e~[",
-    b"<|END_OF_TURN_TOKEN|>",
-    "<｜end▁of▁sentence｜>".encode(),
-)
-_LONGEST_STOP: Final = max(map(len, STOP_TOKENS))
-_LAST_BYTES: Final = frozenset(token[-1] for token in STOP_TOKENS)
 # The nearest tool name is looked for in so many errors of a text.
 _HINTS: Final = 16
-_SPACE: Final = b" \t\r\n"
-
-Span = tuple[int, int]
-# A call to be written: name and arguments.
-Written = tuple[str, Mapping[str, Any]]
-
-
-def skip_space(data: bytes | bytearray, pos: int, n: int) -> int:
-    """The offset of the next byte that is no JSON white space."""
-    while pos < n and data[pos] in _SPACE:
-        pos += 1
-    return pos
-
-
-class Grammar:
-    """What a format is made of. Offsets are bytes.
-
-    openers: what may begin a block, longest first; think: open and close tag.
-    """
-
-    openers: tuple[bytes, ...] = ()
-    think: tuple[bytes, bytes] | None = (b"<think>", b"</think>")
-    stops: tuple[bytes, ...] = STOP_TOKENS
-    # Whether blocks begin with an opener and nothing else, but for the start of the text.
-    uniform = True
-
-    def __init__(self) -> None:
-        self.markers = self.openers + (self.think or ())
-        self.longest = max(map(len, self.markers), default=1)
-        # The byte with which all markers begin, empty where they differ: a stream skips
-        # text without it.
-        firsts = {marker[:1] for marker in self.markers}
-        self.first_byte = firsts.pop() if len(firsts) == 1 and self.uniform else b""
-
-    def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
-        """The next opener or think tag as (offset, index in `markers`), or (-1, -1)."""
-        return find_any(run.data, pos, n, self.markers)
-
-    def block(self, run: Run, at: int, n: int, final: bool) -> int:
-        """Reads the block at `at`, adds its attempts, gives the offset after it or NEED_MORE."""
-        raise NotImplementedError
-
-    def within(self, run: Run, pos: int, n: int, final: bool) -> int:
-        """Goes on inside a section that `block` has opened (`run.inside`)."""
-        raise NotImplementedError
-
-    def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
-        """The result for a text without a fault, where a fast path knows the format."""
-        return None
-
-    def write(self, calls: Sequence[Written]) -> str:
-        """The text that the chat template writes for these calls."""
-        raise NotImplementedError
-
-    def spell(self, arguments: Mapping[str, Any]) -> str:
-        """The arguments as they stand inside the text of `write`."""
-        return json.dumps(arguments, ensure_ascii=False)
-
-
-class Fault:
-    """What is wrong with an attempt, before it becomes an `Error`."""
-
-    __slots__ = ("detail", "kind", "offset", "param")
-
-    def __init__(
-        self, kind: str, offset: int, detail: str | None = None, param: str | None = None
-    ) -> None:
-        self.kind = kind
-        self.offset = offset
-        self.detail = detail
-        self.param = param
-
-
-class Repaired:
-    """What `lenient` mode makes of a faulty attempt."""
-
-    __slots__ = ("arguments", "name", "names")
-
-    def __init__(self, name: str, arguments: Any, names: tuple[str, ...]) -> None:
-        self.name = name
-        self.arguments = arguments
-        self.names = names
 
 
 class Run:
@@ -254,7 +155,7 @@ class Run:
         """Whether only white space and reasoning stand before `at`."""
         data = self.data
         end = at
-        while end and data[end - 1] in _SPACE:
+        while end and data[end - 1] in SPACE:
             end -= 1
         return end == 0 or end == self.begins
 
@@ -262,7 +163,7 @@ class Run:
         """The end of the text without a tail that may become a stop token."""
         data = self.data
         n = len(data)
-        start = max(data.rfind(b"<", max(0, n - _LONGEST_STOP)), data.rfind(b"[", max(0, n - 4)))
+        start = max(data.rfind(b"<", max(0, n - LONGEST_STOP)), data.rfind(b"[", max(0, n - 4)))
         if start >= 0:
             tail = bytes(data[start:])
             if any(token.startswith(tail) for token in self.grammar.stops):
@@ -274,9 +175,9 @@ class Run:
         data = self.data
         n = end
         while True:
-            while end and data[end - 1] in _SPACE:
+            while end and data[end - 1] in SPACE:
                 end -= 1
-            if not end or data[end - 1] not in _LAST_BYTES:
+            if not end or data[end - 1] not in LAST_BYTES:
                 break
             token = next((t for t in self.grammar.stops if data.endswith(t, 0, end)), None)
             if token is None:
@@ -292,7 +193,7 @@ class Run:
             return True
         data = self.data
         start = 0
-        while start < n and data[start] in _SPACE:
+        while start < n and data[start] in SPACE:
             start += 1
         if data.startswith(think[0], start, n):
             self.markup.append((start, start + len(think[0])))

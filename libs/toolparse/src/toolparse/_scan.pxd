@@ -39,7 +39,3 @@ cdef void scan_close(Scan* scan) noexcept nogil
 cdef int scan_json(
     Scan* scan, const unsigned char* data, Py_ssize_t pos, Py_ssize_t n
 ) noexcept nogil
-cdef Py_ssize_t find_bytes(
-    const unsigned char* data, Py_ssize_t pos, Py_ssize_t n,
-    const unsigned char* what, Py_ssize_t size,
-) noexcept nogil

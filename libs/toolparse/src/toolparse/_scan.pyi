@@ -6,6 +6,3 @@ MAX_DIGITS: Final[int]
 def json_value(
     data: bytes | bytearray, pos: int, n: int
 ) -> tuple[int, int, int, list[tuple[int, int, int, int]]]: ...
-def find_any(
-    data: bytes | bytearray, pos: int, n: int, markers: tuple[bytes, ...]
-) -> tuple[int, int]: ...

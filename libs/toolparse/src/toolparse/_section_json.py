@@ -13,8 +13,10 @@ import re
 from collections.abc import Callable, Sequence
 
 from toolparse import _repair
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, Written, skip_space
-from toolparse._scan import find_any, json_value
+from toolparse._find import find_any
+from toolparse._grammar import NEED_MORE, Fault, Grammar, Repaired, Span, Written, skip_space
+from toolparse._run import Run
+from toolparse._scan import json_value
 from toolparse._tagged_json import json_fault
 
 NAME_LIMIT = 256

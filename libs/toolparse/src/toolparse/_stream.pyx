@@ -6,7 +6,7 @@ import codecs
 from libc.string cimport memchr
 
 from toolparse._model cimport Source
-from toolparse._scan cimport find_bytes
+from toolparse._find cimport find_bytes
 
 from toolparse._api import check_mode, encoded, sglang
 from toolparse._formats import grammar_of

@@ -16,9 +16,11 @@ from collections.abc import Callable, Sequence
 
 from toolparse import _repair
 from toolparse._fast import Tags, tagged_json
+from toolparse._find import find_any
+from toolparse._grammar import NEED_MORE, Fault, Grammar, Repaired, Written
 from toolparse._model import Parsed, Source
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Written
-from toolparse._scan import find_any, json_value
+from toolparse._run import Run
+from toolparse._scan import json_value
 from toolparse._tools import ToolSet
 
 OK, TRUNCATED, SYNTAX, CONTROL, SURROGATE, DEPTH, NUMBER = range(7)

@@ -13,17 +13,18 @@ Where things end:
 
 from __future__ import annotations
 
-import html
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from toolparse import _repair_pairs
 from toolparse._fast import PairTags, tagged_pairs
+from toolparse._find import find_any
+from toolparse._grammar import NEED_MORE, Fault, Grammar, Repaired, Span, skip_space
 from toolparse._model import Parsed, Source
+from toolparse._pair_writer import PairWriter
 from toolparse._pairs import MORE, NAME, OK, REPEATED, TAG, Scanned, Shape, scan_call
-from toolparse._run import NEED_MORE, Fault, Grammar, Repaired, Run, Span, Written, skip_space
-from toolparse._scan import find_any, json_value
+from toolparse._run import Run
+from toolparse._scan import json_value
 from toolparse._tagged_json import json_fault
 from toolparse._tools import Misfit, ToolSet
 
@@ -33,7 +34,7 @@ _DETAILS = {
 }
 
 
-class TaggedPairs(Grammar):
+class TaggedPairs(PairWriter, Grammar):
     """`single`: a section holds one call, which ends with it; else each call stands alone.
 
     `alone`: a call may be recognised where its section was not opened. `wire`: the attribute
@@ -81,50 +82,6 @@ class TaggedPairs(Grammar):
         if self.tags is None:
             return None
         return tagged_pairs(source, self.tags, self, tools, thinking)
-
-    def write(self, calls: Sequence[Written]) -> str:
-        shape = self.shape
-        single = [self.written(name, arguments) for name, arguments in calls]
-        if not shape.section_open:
-            return self.line.join(single)
-        first, last = shape.section_open.decode(), shape.section_close.decode()
-        line = self.line
-        if self.single:
-            return line.join(f"{first}{line}{call}{line}{last}" for call in single)
-        return f"{first}{line}{line.join(single)}{line}{last}"
-
-    def written(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """One call."""
-        shape = self.shape
-        head = f"{shape.call_open.decode()}{name}{shape.name_end.decode()}"
-        return f"{head}{self.line}{self.spell(arguments)}{shape.call_close.decode()}"
-
-    def spell(self, arguments: Mapping[str, Any]) -> str:
-        return "".join(self.pair(key, value) + self.line for key, value in arguments.items())
-
-    def pair(self, key: str, value: Any) -> str:
-        """One argument."""
-        shape = self.shape
-        text = self.text(value)
-        if self.decode is not None:
-            text = html.escape(text, quote=False)
-        kind = ""
-        if shape.attributes:
-            kind = f' string="{"true" if isinstance(value, str) else "false"}">'
-        gap = self.line if shape.value_open else ""
-        frame = "\n" if shape.framed else ""
-        return (
-            f"{shape.key_open.decode()}{key}{shape.key_end.decode()}{kind}{gap}"
-            f"{shape.value_open.decode()}{frame}{text}{frame}{shape.value_close.decode()}"
-        )
-
-    def text(self, value: Any) -> str:
-        """A value as its text; Qwen's templates print scalars as Python does."""
-        if isinstance(value, str):
-            return value
-        if self.python_words and not isinstance(value, list | dict):
-            return str(value)
-        return json.dumps(value, ensure_ascii=False)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         shape = self.shape

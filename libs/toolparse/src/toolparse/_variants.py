@@ -6,10 +6,12 @@ import html
 import re
 from collections.abc import Sequence
 
-from toolparse._json_list import Keys, TaggedArray
+from toolparse._call_object import Keys
+from toolparse._grammar import NEED_MORE, Fault, Grammar, Written, skip_space
+from toolparse._json_list import TaggedArray
 from toolparse._pairs import Scanned
 from toolparse._pythonic import Pythonic
-from toolparse._run import NEED_MORE, Fault, Grammar, Run, Written, skip_space
+from toolparse._run import Run
 from toolparse._scan import json_value
 from toolparse._tagged_json import json_fault
 from toolparse._tagged_pairs import TaggedPairs

@@ -1,0 +1,3 @@
+def find_any(
+    data: bytes | bytearray, pos: int, n: int, markers: tuple[bytes, ...]
+) -> tuple[int, int]: ...
