@@ -151,6 +151,8 @@ class ChatTokenizer:
         backend = Backend.from_str(_trained(kind))
         control = dict.fromkeys([bos, eos, *CONTROL.findall(template)])
         plain = dict.fromkeys(PLAIN.findall(template))
+        given = {token.content for token in more}
+        control = {text: None for text in control if text not in given}
         backend.add_special_tokens([*more, *(AddedToken(t, special=True) for t in control)])
         backend.add_tokens([AddedToken(t, special=False, normalized=False) for t in plain])
         self.backend_tokenizer = backend

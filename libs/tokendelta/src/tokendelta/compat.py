@@ -38,7 +38,7 @@ class _Memory:
         if quick is not None:
             self.encoder = quick
         self.messages: list[Any] = []
-        self.plain = False
+        self.plain = True
         self.text: str | None = None
 
     def extends(self, messages: Sequence[Any]) -> bool:
