@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,8 @@ from transformers import (
 )
 
 VOCAB = 97
+
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 _SIZES: dict[str, Any] = {
     "vocab_size": VOCAB,
@@ -98,11 +99,7 @@ def expected_logprobs(
 ) -> NDArray[np.float32]:
     """What transformers gives to `ids` after `prompt`, computed in one pass without a cache."""
     whole = torch.from_numpy(np.concatenate([prompt, ids]).astype(np.int64))[None]
+    whole = whole.to(model.device)
     logits = model(whole).logits[0, len(prompt) - 1 : -1] / temperature
     found = logits.log_softmax(-1).gather(-1, whole[0, len(prompt) :, None])[:, 0]
-    return np.asarray(found.numpy())
-
-
-def session_names() -> itertools.count[int]:
-    """Fresh session ids."""
-    return itertools.count()
+    return np.asarray(found.cpu().numpy())

@@ -16,7 +16,7 @@ from turnwise.engine import Completion, SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Boundary, BoundaryError
 
-from .models import KINDS, VOCAB, expected_logprobs, make_model, random_ids
+from .models import DEVICES, KINDS, VOCAB, expected_logprobs, make_model, random_ids
 
 TOLERANCE = 1e-4
 
@@ -71,19 +71,21 @@ def run_episodes(engine: TorchEngine, seeds: list[int], **options: Any) -> list[
     return asyncio.run(run())
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_log_probs_equal_transformers_for_every_supported_kind(kind: str) -> None:
-    model = make_model(kind)
+def test_log_probs_equal_transformers_for_every_supported_kind(kind: str, device: str) -> None:
+    model = make_model(kind).to(device)
     engine = TorchEngine(model, rows=8)
     for sampled in run_episodes(engine, list(range(6))):
         assert_equal_to_transformers(model, sampled)
     asyncio.run(engine.close())
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("system", [1, 40])
-def test_every_batch_fill_and_order_equals_transformers(system: int) -> None:
+def test_every_batch_fill_and_order_equals_transformers(system: int, device: str) -> None:
     rows = 7
-    model = make_model()
+    model = make_model().to(device)
     engine = TorchEngine(model, rows=rows)
     order = np.random.default_rng(5)
     for fill in range(1, rows + 1):

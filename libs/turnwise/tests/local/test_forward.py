@@ -14,6 +14,7 @@ from turnwise.local import forward
 from turnwise.local.forward import plan, prepare, token_logprobs
 
 Make = Callable[..., Any]
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
 def padded_reference(
@@ -27,7 +28,12 @@ def padded_reference(
     for row, (begin, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
         ids[row, : end - begin] = torch.from_numpy(batch.ids[begin:end].astype(np.int64))
         attention[row, : end - begin] = 1
-    logits = model(input_ids=ids, attention_mask=attention).logits / temperature
+    logits = (
+        model(
+            input_ids=ids.to(model.device), attention_mask=attention.to(model.device)
+        ).logits.cpu()
+        / temperature
+    )
     distribution = logits.log_softmax(-1)
     logprobs, entropies = [], []
     for row, (begin, end) in enumerate(zip(bounds, bounds[1:], strict=False)):
@@ -44,18 +50,20 @@ def gradients(model: Any, value: Tensor) -> list[Tensor]:
     return [parameter.grad.clone() for parameter in model.parameters()]
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("system", [0, 24])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_values_and_gradients_equal_the_padded_forward(
-    make_policy: Make, make_samples: Make, system: int, temperature: float
+    make_policy: Make, make_samples: Make, system: int, temperature: float, device: str
 ) -> None:
-    model = make_policy()
+    model = make_policy().to(device)
     (batch,) = tokendelta.pack(make_samples(9, system=system), max_tokens=1000)
     expected, expected_entropy = padded_reference(model, batch, temperature)
     weight = torch.linspace(-1, 2, len(expected))
     expected_gradients = gradients(model, ((expected + 0.3 * expected_entropy) * weight).sum())
     prepare(model)
     found, entropy = token_logprobs(model, batch, temperature=temperature, entropy_grad=True)
+    found, entropy = found.cpu(), entropy.cpu()
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(entropy, expected_entropy, atol=1e-5, rtol=1e-5)
     found_gradients = gradients(model, ((found + 0.3 * entropy) * weight).sum())

@@ -37,6 +37,11 @@ def test_weights_are_cast_to_the_dtype_that_is_asked_for(policy_folder: Path) ->
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
 
 
+def test_half_precision_on_a_cpu_is_refused(policy_folder: Path) -> None:
+    with pytest.raises(ConfigError, match="bfloat16 is for CUDA"):
+        load_policy(str(policy_folder), dtype=torch.bfloat16)
+
+
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere: no such folder"):
         load_policy(str(tmp_path / "nowhere"))

@@ -69,6 +69,8 @@ def load_policy(
     Raises:
         ConfigError: one for each way in which this can't be a policy.
     """
+    if dtype != torch.float32 and not device.startswith("cuda"):
+        raise ConfigError(f"dtype {dtype} is for CUDA; device {device} computes in float32")
     if name == SMOLLM2:
         model, tokenizer = _load_smollm2(dtype)
     else:
