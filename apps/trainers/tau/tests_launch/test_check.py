@@ -225,6 +225,11 @@ def other_size(node: Path) -> None:
     (node / "hf/config.json").write_text(json.dumps({**config, "rope_theta": 10000.0}))
 
 
+def untied(node: Path) -> None:
+    config = json.loads((node / "hf/config.json").read_text())
+    (node / "hf/config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+
+
 @pytest.mark.parametrize(
     ("damage", "name", "found"),
     [
@@ -237,6 +242,7 @@ def other_size(node: Path) -> None:
         (used_gpu, "GPUs", "1 of 2 are in use, up to 94 GB"),
         (no_driver, "GPUs", "no NVIDIA driver answers here"),
         (other_size, "model", "--rotary-base 1e+06, rope_theta 10000"),
+        (untied, "model", "untie-embeddings-and-output-weights False, tie_word_embeddings False"),
     ],
 )
 def test_damage_is_found_and_named(

@@ -110,6 +110,10 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         ("--over-sampling-batch-size 2", "over-sampling-batch-size: 2 is below"),
         ("--rollout-temperature 0", "rollout-temperature: 0 is no policy"),
         ("--tensor-model-parallel-size 4", "tensor-model-parallel-size 4 does not divide the 2"),
+        (
+            "--actor-num-gpus-per-node 3 --tensor-model-parallel-size 3",
+            "tensor-model-parallel-size: 3 does not divide the model's num-attention-heads 32",
+        ),
         ("--rollout-num-gpus 3 --rollout-num-gpus-per-engine 2", "rollout-num-gpus: 3 is no"),
         ("--colocate false", "rollout-num-gpus: is needed unless colocate is true"),
         ("--eval-interval 5", "eval-interval: needs eval-prompt-data"),

@@ -2,10 +2,11 @@
 
 import io
 import json
-import os
 import socket
+import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from turnwise.launch.__main__ import control
 from turnwise.launch.bundle import write_bundle
 from turnwise.launch.head import free_ports, node_environment, start_head
 from turnwise.launch.preset import RayConfig
-from turnwise.launch.processes import Process, identify
+from turnwise.launch.processes import Process, identify, is_alive
 from turnwise.launch.record import Head, LaunchRecord, hostname, read_record, write_record
 
 FILE = """
@@ -47,10 +48,15 @@ def record(folder: Path, **changes: object) -> LaunchRecord:
     return made
 
 
-def living_head(pid: int) -> Head:
-    process = identify(pid)
+@pytest.fixture
+def living_head() -> Iterator[Head]:
+    """A process in a session of its own, in a head's place."""
+    child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    process = identify(child.pid)
     assert process is not None
-    return Head(process=process, address="http://127.0.0.1:1", join="h:1", temp_dir="/nowhere")
+    yield Head(process=process, address="http://127.0.0.1:1", join="h:1", temp_dir="/nowhere")
+    child.kill()
+    child.wait()
 
 
 def test_a_dry_run_prints_the_plan_and_writes_nothing(file: Path, tmp_path: Path) -> None:
@@ -60,13 +66,27 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(file: Path, tmp_path: Path
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_run_whose_head_lives_is_listed_and_refused(file: Path, tmp_path: Path) -> None:
-    record(tmp_path / "runs/old", head=living_head(os.getpid()))
+def test_a_run_whose_head_lives_is_listed_and_refused(
+    file: Path, tmp_path: Path, living_head: Head
+) -> None:
+    record(tmp_path / "runs/old", head=living_head)
     with pytest.raises(PreflightError) as error:
         run(file, run_dir=tmp_path / "runs/new", out=io.StringIO())
-    assert f"runs/old: Ray head, process {os.getpid()}" in str(error.value)
+    assert f"runs/old: Ray head, process {living_head.process.pid}" in str(error.value)
     assert "--takeover" in str(error.value)
     assert not (tmp_path / "runs/new").exists()
+    assert is_alive(living_head.process)
+
+
+def test_a_takeover_ends_the_head_that_the_other_run_names(
+    tmp_path: Path, living_head: Head
+) -> None:
+    old = tmp_path / "runs/old"
+    record(old, head=living_head, job=None)
+    start.make_room(tmp_path / "runs/new", takeover=True, out=io.StringIO())
+    assert not is_alive(living_head.process)
+    ended = read_record(old)
+    assert ended is not None and ended.ended == "GONE" and ended.head is None
 
 
 def test_a_head_that_is_gone_or_a_run_that_is_over_is_in_nobodys_way(
@@ -135,10 +155,13 @@ def test_the_command_line_asks_after_a_run_and_ends_it(
         control(["kill", str(folder)])
 
 
-def test_a_run_of_another_machine_is_not_stopped_from_here(tmp_path: Path) -> None:
-    record(tmp_path / "one", head=living_head(os.getpid()), host="elsewhere")
+def test_a_run_of_another_machine_is_not_stopped_from_here(
+    tmp_path: Path, living_head: Head
+) -> None:
+    record(tmp_path / "one", head=living_head, host="elsewhere")
     with pytest.raises(ConfigError, match="started on elsewhere, which has its head"):
         stop(tmp_path / "one", out=io.StringIO())
+    assert is_alive(living_head.process)
 
 
 def test_a_broken_record_is_named(tmp_path: Path) -> None:

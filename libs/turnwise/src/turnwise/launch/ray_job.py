@@ -12,8 +12,10 @@ from typing import Any, TextIO
 
 from turnwise.command import PreflightError, RunError
 from turnwise.launch.follow import Follower
+from turnwise.launch.head import answers
 
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+CONNECT_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 60.0
 # A head that has just come up refuses jobs until its agent is there.
 SUBMIT_TIMEOUT_S = 60.0
@@ -34,10 +36,13 @@ def connect(address: str) -> Any:
         raise PreflightError(
             f"ray is not importable ({error}); run this with the Python of a node, which has it"
         ) from None
+    # Ray's own client waits for as long as the network does.
+    if not answers(address, CONNECT_TIMEOUT_S):
+        raise PreflightError(f"no Ray cluster answers at {address}")
     try:
         return JobSubmissionClient(address)
     except (ConnectionError, RuntimeError, OSError) as error:
-        raise PreflightError(f"no Ray cluster answers at {address}: {_one_line(error)}") from None
+        raise PreflightError(f"{address} is no Jobs API of Ray: {_one_line(error)}") from None
 
 
 def submit(

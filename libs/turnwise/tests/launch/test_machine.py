@@ -1,0 +1,111 @@
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from turnwise.launch import machine
+from turnwise.launch.lines import Line
+from turnwise.launch.machine import check_disk, check_gpus, training_bytes
+from turnwise.launch.model_files import parameters
+from turnwise.launch.plan import Plan, make_plan
+from turnwise.launch.preset import read_run
+from turnwise.launch.tau_checks import check_grader
+from turnwise.taubench import Environment, TaskFlags, load_tasks
+
+Usage = namedtuple("Usage", "total used free")
+FILE = """
+[model]
+name = "qwen3-8B"
+[cluster]
+actor-num-gpus-per-node = 4
+colocate = true
+[rollout]
+num-rollout = 100
+rollout-batch-size = 4
+rollout-max-context-len = 4096
+[perf]
+tensor-model-parallel-size = 2
+[ckpt]
+save = "/checkpoints/run"
+save-interval = 20
+[sglang]
+sglang-mem-fraction-static = 0.7
+"""
+EIGHT_BILLION = 8_000_000_000
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    (tmp_path / "run.toml").write_text(FILE)
+    return make_plan(read_run(tmp_path / "run.toml"), run_dir=tmp_path)
+
+
+@pytest.mark.parametrize(("free_gb", "verdict"), [(100, "FAIL"), (300, "note"), (600, "ok")])
+def test_a_disk_must_hold_two_checkpoints_and_should_hold_all(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, free_gb: int, verdict: str
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(0, 0, free_gb * 10**9))
+    line = check_disk(plan, EIGHT_BILLION)
+    assert line.verdict == verdict
+    assert line.found == f"{free_gb} GB free for /checkpoints/run, 5 checkpoints of 112 GB"
+
+
+def test_state_is_split_by_tensor_parallel_and_the_optimizer_by_data_parallel_too(
+    plan: Plan,
+) -> None:
+    assert training_bytes(plan, EIGHT_BILLION) == EIGHT_BILLION / 2 * (6 + 12 / 2)
+
+
+def gpu_lines(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, gpus: list[tuple[str, int, int]]
+) -> dict[str, Line]:
+    monkeypatch.setattr(machine, "gpus_here", lambda: gpus)
+    return {line.name: line for line in check_gpus(plan, EIGHT_BILLION)}
+
+
+def test_a_gpu_that_is_too_small_for_the_trainers_state_fails_with_the_mend(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = gpu_lines(plan, monkeypatch, [("H100", 80 * 10**9, 0)] * 4)
+    assert large["GPU memory"].verdict == "ok"
+    assert "48 GB for weights" in large["GPU memory"].found
+    assert "SGLang takes 56 GB" in large["GPU memory"].found
+    small = gpu_lines(plan, monkeypatch, [("A100", 40 * 10**9, 0)] * 4)
+    assert small["GPU memory"].verdict == "FAIL"
+    assert "tensor-model-parallel-size" in small["GPU memory"].mend
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("qwen2.5-3B", 3.09), ("qwen2.5-7B", 7.62), ("qwen3-4B", 4.02), ("qwen3-8B", 8.19)],
+)
+def test_parameters_by_formula_are_those_that_the_models_have(
+    tmp_path: Path, name: str, billions: float
+) -> None:
+    (tmp_path / "run.toml").write_text(FILE.replace("qwen3-8B", name))
+    options = make_plan(read_run(tmp_path / "run.toml"), run_dir=tmp_path).options
+    assert round(parameters(tmp_path, options) / 1e9, 2) == billions
+
+
+def test_mixtures_of_experts_are_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(FILE.replace("qwen3-8B", "qwen3-30B-A3B"))
+    options = make_plan(read_run(tmp_path / "run.toml"), run_dir=tmp_path).options
+    assert parameters(tmp_path, options) == 0
+
+
+def test_a_grader_that_does_not_pay_the_ground_truth_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = load_tasks("retail", "dev")
+    assert check_grader(tasks).verdict == "ok"
+    monkeypatch.setattr(Environment, "step", lambda self, action: None)
+    line = check_grader(tasks)
+    assert line.verdict == "FAIL"
+    assert "gives its ground truth 0.0" in line.found
+
+
+def test_a_grader_that_pays_for_nothing_is_found() -> None:
+    task = load_tasks("retail", "dev")[0]
+    line = check_grader([replace(task, flags=TaskFlags(noop_reward=1.0))])
+    assert line.verdict == "FAIL"
+    assert line.found == "retail/dev/0 gives nothing 0.0, its flag says 1.0"
