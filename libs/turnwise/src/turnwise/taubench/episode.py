@@ -222,7 +222,8 @@ class _Run:
         self, completion: Completion, turn: int
     ) -> tuple[Ending | None, list[dict[str, Any]]]:
         """Records a sampled turn and acts on it: how the episode ended, or the answers."""
-        text = self.policy.text(completion.ids)
+        async with crossing(Boundary.ENGINE):
+            text = self.policy.text(completion.ids)
         stopped = completion.finish == "stop"
         parsed = toolparse.parse(text, format=self.policy.tool_format, tools=self.toolset)
         message = _assistant(parsed) if stopped else {"role": "assistant", "content": text}
