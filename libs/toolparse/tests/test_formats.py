@@ -70,7 +70,8 @@ def test_a_call_in_closed_thinking_is_reported_and_not_executed(format: str) -> 
     thought = written(format, CALLS[:1])
     if format in ("llama3", "xlam", "granite"):
         return
-    parsed = toolparse.parse(f"<think>{thought}</think>done", format, TOOLS)
+    first, last = (tag.decode() for tag in grammar_of(format).think or ())
+    parsed = toolparse.parse(f"{first}{thought}{last}done", format, TOOLS)
     assert parsed.calls == []
     if format != "pythonic":
         assert {e.kind for e in parsed.errors} == {"in_reasoning"}

@@ -105,6 +105,8 @@ class Texts:
         if found is None:
             text = written(format, [("f", {"a": "x", "n": 1}), ("g", {})])
             tags = [p for p in re.split(r"(<[^<>]*>|[\[\]{}(),=:\"])", text) if p]
+            for tag in grammar_of(format).think or ():
+                tags.append(tag.decode())
             extra = "<think>|</think>|\n| |<|im_end|>|</s>|\\|é|'|<|1e999|\ud83d|True|```"
             found = self.parts[format] = tags + extra.replace("<|im_end|>", "").split("|")
             found.append("<|im_end|>")
@@ -123,7 +125,9 @@ class Texts:
     def text(self, format: str) -> str:
         pick = self.random
         calls = self.calls()
-        text = pick.choice(["", "hi\n", "<think>\nhm</think>\n", "<think></think>", "["])
+        tags = grammar_of(format).think or (b"<think>", b"</think>")
+        first, last = tags[0].decode(), tags[1].decode()
+        text = pick.choice(["", "hi\n", f"{first}\nhm{last}\n", f"{first}{last}", "["])
         text += written(format, calls) if calls else ""
         text += pick.choice(["", "\n", "<|im_end|>", " tail"])
         for _ in range(pick.choice([0, 1, 1, 2, 3])):

@@ -195,6 +195,12 @@ def _plamo() -> Grammar:
     )
 
 
+def _thinking(grammar: Grammar, open_tag: str, close_tag: str) -> Grammar:
+    """The grammar with other tags around its reasoning."""
+    grammar.thinks_between((open_tag.encode(), close_tag.encode()))
+    return grammar
+
+
 def _recognised() -> Grammar:
     """A declared response template is not in the text: the tags tell the grammar."""
     names = (
@@ -215,7 +221,9 @@ _BUILDERS: Final[dict[str, Callable[[], Grammar]]] = {
     "granite4": _hermes,
     "qwen3_coder": lambda: _function_tags("tool_call"),
     "mimo": lambda: _function_tags("tool_call", False),
-    "seed_oss": lambda: _function_tags("seed:tool_call"),
+    "seed_oss": lambda: _thinking(
+        _function_tags("seed:tool_call"), "<seed:think>", "</seed:think>"
+    ),
     "glm45": _argument_pairs,
     "glm47": lambda: _argument_pairs(line=""),
     "iquest_q1": lambda: _argument_pairs("iquest_tool_call", line=""),
@@ -223,8 +231,8 @@ _BUILDERS: Final[dict[str, Callable[[], Grammar]]] = {
         _argument_pairs("tool_call", "tool_calls", "tool_sep"),
         _argument_pairs("tool_call", "tool_calls", "tool_sep", ":opensource"),
     ),
-    "solar_open2": _solar,
-    "k2_horizon": _k2_horizon,
+    "solar_open2": lambda: _thinking(_solar(), "<|think:start|>", "<|think:end|>"),
+    "k2_horizon": lambda: _thinking(_k2_horizon(), "<ifm|think>", "</ifm|think>"),
     "minimax-m2": lambda: _invokes("minimax:tool_call"),
     "minimax-m3": MinimaxM3,
     "dots": lambda: _invokes("dots_function_call", json_body=True),
@@ -240,7 +248,9 @@ _BUILDERS: Final[dict[str, Callable[[], Grammar]]] = {
     "deepseekv31": lambda: _deepseek("<｜tool▁sep｜>", ("<｜tool▁call▁end｜>",)),
     "kimi_k2": _kimi,
     "kimi_k3": KimiK3,
-    "plamo3": _plamo,
+    "plamo3": lambda: _thinking(
+        _plamo(), "<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"
+    ),
     "gpt-oss": Harmony,
     "muse": Muse,
     "beam": Beam,
@@ -249,7 +259,7 @@ _BUILDERS: Final[dict[str, Callable[[], Grammar]]] = {
     "functiongemma": lambda: Gemma(
         b"<start_function_call>", b"<end_function_call>", b"<escape>"
     ),
-    "mistral": Mistral,
+    "mistral": lambda: _thinking(Mistral(), "[THINK]", "[/THINK]"),
     "llama3": lambda: BareObjects(b"<|python_tag|>"),
     "granite-20b-fc": lambda: BareObjects(b"<function_call>", b"<function_call>"),
     "pythonic": lambda: Pythonic(markup=(b"<|python_start|>", b"<|python_end|>")),
@@ -270,10 +280,14 @@ _BUILDERS: Final[dict[str, Callable[[], Grammar]]] = {
     "apertus2509": lambda: TaggedArray(
         b"<|tools_prefix|>", b"<|tools_suffix|>", Keys(keyed=True)
     ),
-    "cohere_command4": lambda: TaggedArray(
-        b"<|START_ACTION|>",
-        b"<|END_ACTION|>",
-        Keys(("tool_name",), ("parameters",), "tool_call_id"),
+    "cohere_command4": lambda: _thinking(
+        TaggedArray(
+            b"<|START_ACTION|>",
+            b"<|END_ACTION|>",
+            Keys(("tool_name",), ("parameters",), "tool_call_id"),
+        ),
+        "<|START_THINKING|>",
+        "<|END_THINKING|>",
     ),
     "jamba": lambda: TaggedArray(b"<tool_calls>", b"</tool_calls>"),
     "granite": lambda: BareArray((b"<|tool_call|>", b"<tool_call>")),

@@ -72,6 +72,11 @@ class Grammar:
         firsts = {marker[:1] for marker in self.markers}
         self.first_byte = firsts.pop() if len(firsts) == 1 and self.uniform else b""
 
+    def thinks_between(self, tags: tuple[bytes, bytes]) -> None:
+        """Sets the tags around the reasoning."""
+        self.think = tags
+        Grammar.__init__(self)
+
     def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
         """The next opener or think tag as (offset, index in `markers`), or (-1, -1)."""
         return find_any(run.data, pos, n, self.markers)

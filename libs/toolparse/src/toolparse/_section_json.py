@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from toolparse import _repair
 from toolparse._find import find_any
@@ -20,6 +20,7 @@ from toolparse._scan import json_value
 from toolparse._tagged_json import json_fault
 
 NAME_LIMIT = 256
+TRUNCATED = 1
 _KIMI_ID = re.compile(r"(?:functions\.)?(.+):[0-9]+\Z", re.DOTALL)
 
 
@@ -33,6 +34,22 @@ def kimi_name(header: str) -> tuple[str | None, str | None]:
     header = header.strip()
     found = _KIMI_ID.match(header)
     return (found.group(1), header) if found else (None, header)
+
+
+class _About(NamedTuple):
+    """What is known of a call before its arguments."""
+
+    start: int
+    head: int
+    name: str | None
+    name_span: Span | None
+    id: str | None
+    outer: Fault | None
+
+    def add(self, run: Run, end: int, **more: Any) -> None:
+        """Adds the call, which ends at `end`."""
+        block = (self.start, end)
+        run.add(block, name=self.name, name_span=self.name_span, id=self.id, **more)
 
 
 class SectionJson(Grammar):
@@ -153,104 +170,91 @@ class SectionJson(Grammar):
     def call(
         self, run: Run, start: int, at: int, n: int, final: bool, outer: Fault | None = None
     ) -> int:
+        """One call at its open tag; `outer` is what is wrong with its surroundings."""
         data = run.data
         head = at + len(self.call_open)
         limit = min(n, head + NAME_LIMIT + len(self.name_end))
         sep = data.find(self.name_end, head, limit)
         if sep < 0:
-            if limit == n and not final:
-                return NEED_MORE
-            if limit == n and b"<" not in data[head:n]:
-                run.add((start, n), fault=Fault("unclosed", n), arguments=None)
-                run.inside = False
-                return n
-            fault = Fault("malformed_tag", head, "the name is not closed")
-            return self.broken(run, start, head, n, final, fault, None, None, None)
+            return self.no_header(run, start, head, n, final, limit)
         name, native = self.header(data[head:sep].decode("utf-8", "replace"))
-        name_span = self.name_at(run, name, head, sep)
+        about = _About(start, head, name, self.name_at(run, name, head, sep), native, outer)
         pos = skip_space(data, sep + len(self.name_end), n)
-        if pos >= n and not final:
-            return NEED_MORE
         empty, maybe = self.closed(data, pos, n)
-        if maybe and not final:
+        if (maybe or pos >= n) and not final:
             return NEED_MORE
         if empty >= 0 and self.call_close:
             fault = Fault("args_not_object", pos)
-            run.add(
-                (start, empty),
-                name=name,
-                name_span=name_span,
-                id=native,
-                fault=fault,
-                repair=lambda: Repaired(name, {}, ("empty_arguments",)) if name else None,
-                arguments=None,
-            )
+            repaired = Repaired(name, {}, ("empty_arguments",)) if name else None
+            about.add(run, empty, fault=fault, repair=lambda: repaired, arguments=None)
             return empty
         code, offset, duplicate, _ = json_value(data, pos, n)
-        if code == 1:
+        if code == TRUNCATED:
             if not final:
                 run.wait = self.call_close[-1] if self.call_close else b"}"
                 return NEED_MORE
-            run.add(
-                (start, n),
-                name=name,
-                name_span=name_span,
-                id=native,
-                fault=Fault("unclosed", n),
-                arguments=None,
-            )
             run.inside = False
+            about.add(run, n, fault=Fault("unclosed", n), arguments=None)
             return n
         if code:
-            fault = json_fault(code, offset)
-            return self.broken(run, start, offset, n, final, fault, name, name_span, native, pos)
+            return self.broken(run, about, offset, n, final, json_fault(code, offset), pos)
+        return self.read_whole(run, about, pos, offset, duplicate, n, final)
+
+    def no_header(self, run: Run, start: int, head: int, n: int, final: bool, limit: int) -> int:
+        """The tag that ends the name is not near."""
+        if limit == n and not final:
+            return NEED_MORE
+        about = _About(start, head, None, None, None, None)
+        if limit == n and b"<" not in run.data[head:n]:
+            run.inside = False
+            about.add(run, n, fault=Fault("unclosed", n), arguments=None)
+            return n
+        fault = Fault("malformed_tag", head, "the name is not closed")
+        return self.broken(run, about, head, n, final, fault)
+
+    def read_whole(
+        self, run: Run, about: _About, pos: int, offset: int, duplicate: int, n: int, final: bool
+    ) -> int:
+        """Whole arguments data[pos:offset]; looks for the close tags."""
+        data = run.data
         end, maybe = self.closed(data, offset, n)
         if end < 0 and maybe:
             if not final:
                 return NEED_MORE
-            run.add(
-                (start, n),
-                name=name,
-                name_span=name_span,
-                id=native,
+            run.inside = False
+            repair = self.repairer(run, about.name, pos, offset, ("close_tag",))
+            about.add(
+                run,
+                n,
                 args_span=(pos, offset),
                 fault=Fault("unclosed", n),
-                repair=self.repairer(run, name, pos, offset, ("close_tag",)),
+                repair=repair,
                 arguments=None,
             )
-            run.inside = False
             return n
         if end < 0:
             after = skip_space(data, offset, n)
             kind = "bad_json" if data[after] in b"]}" else "extra_data"
             detail = "a closing bracket too many" if kind == "bad_json" else None
-            fault = Fault(kind, after, detail)
-            return self.broken(run, start, after, n, final, fault, name, name_span, native, pos)
-        judged = self.judge(data, name, pos, duplicate, outer, head)
-        run.add(
-            (start, end),
-            name=name,
-            name_span=name_span,
+            return self.broken(run, about, after, n, final, Fault(kind, after, detail), pos)
+        made = ("open_tag",) if about.outer else ()
+        about.add(
+            run,
+            end,
             args_span=(pos, offset),
-            id=native,
-            fault=judged,
-            repair=self.repairer(run, name, pos, offset, ("open_tag",) if outer else ()),
+            fault=self.judge(data, about, pos, duplicate),
+            repair=self.repairer(run, about.name, pos, offset, made),
         )
         return end
 
     def judge(
-        self,
-        data: bytes | bytearray,
-        name: str | None,
-        pos: int,
-        duplicate: int,
-        outer: Fault | None,
-        head: int,
+        self, data: bytes | bytearray, about: _About, pos: int, duplicate: int
     ) -> Fault | None:
-        if outer is not None:
-            return outer
-        if not name:
-            return Fault("missing_name", head)
+        """What is wrong with a call that is all there."""
+        if about.outer is not None:
+            return about.outer
+        if not about.name:
+            return Fault("missing_name", about.head)
         if duplicate >= 0:
             return Fault("duplicate_key", duplicate)
         return Fault("args_not_object", pos) if data[pos] != 0x7B else None
@@ -264,44 +268,24 @@ class SectionJson(Grammar):
         return (at, at + len(raw)) if at >= 0 else None
 
     def broken(
-        self,
-        run: Run,
-        start: int,
-        offset: int,
-        n: int,
-        final: bool,
-        fault: Fault,
-        name: str | None,
-        name_span: Span | None,
-        native: str | None,
-        pos: int = -1,
+        self, run: Run, about: _About, offset: int, n: int, final: bool, fault: Fault, pos: int = -1
     ) -> int:
         """Takes a faulty call to its close tag, or to the next tag that ends it."""
-        data = run.data
         close = self.call_close[-1] if self.call_close else b""
         tags = tuple(t for t in (close, self.section_close, self.call_open) if t)
-        found, which = find_any(data, offset, n, tags)
+        found, which = find_any(run.data, offset, n, tags)
         if found < 0 and not final:
             run.wait = tags[0]
             return NEED_MORE
+        end = n
         if found < 0:
-            end = n
             run.inside = False
         else:
             end = found + len(tags[which]) if close and which == 0 else found
-        body_end = n if found < 0 else found
         repair = None
         if pos >= 0 and found >= 0:
-            repair = self.repairer(run, name, pos, body_end, (), self.call_close[:-1])
-        run.add(
-            (start, end),
-            name=name,
-            name_span=name_span,
-            id=native,
-            fault=fault,
-            repair=repair,
-            arguments=None,
-        )
+            repair = self.repairer(run, about.name, pos, found, (), self.call_close[:-1])
+        about.add(run, end, fault=fault, repair=repair, arguments=None)
         return end
 
     def repairer(
@@ -326,9 +310,3 @@ class SectionJson(Grammar):
             return Repaired(name, fixed[0], tuple(dict.fromkeys(made + found[1] + fixed[1])))
 
         return repair
-
-
-def decoded_name(data: bytes | bytearray, start: int, end: int) -> str:
-    """A JSON string of the data."""
-    text: str = json.loads(data[start:end])
-    return text

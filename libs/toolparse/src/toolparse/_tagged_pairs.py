@@ -61,6 +61,7 @@ class TaggedPairs(PairWriter, Grammar):
         self.alone = alone and bool(shape.section_open)
         self.json_body = json_body
         self.fallback = fallback
+        self.tags: PairTags | None = None
         self.decode = decode
         self.wrapper_prefix = wrapper_prefix
         if shape.section_open:
@@ -70,13 +71,16 @@ class TaggedPairs(PairWriter, Grammar):
         self.window = max(map(len, (shape.section_open, shape.section_close, shape.call_open)))
         self.outer_close = shape.section_close or shape.call_close
         super().__init__()
-        self.tags = None
         plain = not (shape.attributes or json_body or decode or shape.cdata or shape.type_open)
         same_byte = all(opener[:1] == b"<" for opener in self.openers)
-        known = type(self) is TaggedPairs and fallback == "string"
-        if plain and same_byte and known and self.think is not None:
-            if not shape.section_open or alone:
-                self.tags = PairTags(shape, single, self.think, self.stops)
+        self.has_fast_path = plain and same_byte and type(self) is TaggedPairs
+        self.thinks_between(self.think or (b"", b""))
+
+    def thinks_between(self, tags: tuple[bytes, bytes]) -> None:
+        super().thinks_between(tags)
+        self.tags = None
+        if self.has_fast_path and (not self.shape.section_open or self.alone):
+            self.tags = PairTags(self.shape, self.single, tags, self.stops)
 
     def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
         if self.tags is None:
