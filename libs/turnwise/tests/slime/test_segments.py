@@ -53,7 +53,7 @@ async def test_segments_share_rollout_id_and_score_and_count_once(
 
 
 async def test_segments_of_a_sample_without_an_index_are_refused(args: Callable[..., Any]) -> None:
-    with pytest.raises(ValueError, match="no index to share"):
+    with pytest.raises(ConfigError, match="no index to share"):
         await generate(args(turnwise=TWO), Sample(prompt=3), PARAMS)
 
 
@@ -64,7 +64,7 @@ async def test_a_method_that_fans_out_gives_lists_and_one_that_does_not_gives_sa
     (alone,) = await generate(args(turnwise=forks), prompts(1)[0], PARAMS)
     assert alone.status is Sample.Status.COMPLETED
     monkeypatch.setattr("slime_standin.methods.TwoSegments.fans_out", False)
-    with pytest.raises(ValueError, match="made 2 segments of one episode, but its fans_out"):
+    with pytest.raises(ConfigError, match="made 2 segments of one episode, but its fans_out"):
         await generate(args(turnwise={**TWO, "anew": True}), rows(1)[0], PARAMS)
 
 

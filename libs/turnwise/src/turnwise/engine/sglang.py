@@ -43,7 +43,7 @@ class SGLangCompletion(Completion):
     """A turn with what else the server said.
 
     Attributes:
-        meta: `meta_info` of the answer without its token lists: `weight_version`,
+        meta: `meta_info` of the answer without nulls and its token lists: `weight_version`,
             `prompt_tokens`, `cached_tokens`, `spec_*`, and what was asked for beyond that
             (`routed_experts`, top-p token ids and offsets), as it came.
     """
@@ -190,7 +190,8 @@ def read_answer(answer: Any, prompt_tokens: int, max_new_tokens: int) -> SGLangC
     if len(ids) > max_new_tokens:
         raise _wrong(f"{len(ids)} tokens where {max_new_tokens} were asked for", None)
     _check_count(meta, "completion_tokens", len(ids))
-    cached = meta.get("cached_tokens") or 0
+    kept = {key: value for key, value in meta.items() if key not in _BULKY and value is not None}
+    cached = kept.get("cached_tokens", 0)
     version = str(meta.get("weight_version", ""))
     return SGLangCompletion(
         ids=ids,
@@ -198,7 +199,7 @@ def read_answer(answer: Any, prompt_tokens: int, max_new_tokens: int) -> SGLangC
         finish=finish,
         weight_version=int(version) if version.isdecimal() else 0,
         cached_tokens=cached if isinstance(cached, int) else 0,
-        meta={key: value for key, value in meta.items() if key not in _BULKY},
+        meta=kept,
     )
 
 

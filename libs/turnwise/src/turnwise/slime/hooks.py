@@ -7,8 +7,9 @@
 3. slime's abort ends an episode before its next turn; the sample keeps a record from which the
    next `generate` goes on (`turnwise.slime.record`).
 4. Whatever fails beyond the policy makes a lost episode, an error in our own code included: it is
-   logged with its traceback, entered under `environment`, and harms no other episode. A
-   configuration error is raised, for no episode could be right.
+   logged with its traceback, entered under `environment`, and harms no other episode. So it is
+   with what the server says beside the tokens, entered under `engine`. A configuration error is
+   raised, for no episode could be right.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -111,12 +113,21 @@ async def generate(
             seed=derive_seed(getattr(args, "rollout_seed", 0), kind, sample.index or 0),
         )
         episode = await _play(shared.method, job)
+        write = partial(to_samples, args, sample, profile=shared.profile, evaluation=evaluation)
+        try:
+            samples = write(episode, record)
+        except ConfigError:
+            raise
+        except Exception as error:
+            logger.exception("episode %s can't be converted", rollout_id)
+            what = f"what the server said beside the tokens does not fit them: {error!r}"
+            episode = _lost(job, BoundaryError(Boundary.ENGINE, what))
+            samples = write(episode, Record())
         accounts.settle(episode)
-    samples = to_samples(args, sample, episode, record, shared.profile, evaluation=evaluation)
     if shared.lists:
         return samples
     if len(samples) > 1:
-        raise ValueError(
+        raise ConfigError(
             f"turnwise.method {shared.settings.method} made {len(samples)} segments of one "
             "episode, but its fans_out is false"
         )

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import tokendelta
 
+from turnwise.config import ConfigError
 from turnwise.episode import Episode, Limit
 from turnwise.slime.record import Record
 
@@ -59,7 +60,9 @@ def to_samples(
         evaluation: Whether slime evaluates.
 
     Raises:
-        ValueError: several segments, and neither `rollout_id` nor `index` to share.
+        ConfigError: several segments, and neither `rollout_id` nor `index` to share.
+        ValueError, TypeError, KeyError: top-p spans, routed experts or counts do not fit the
+            tokens.
     """
     sample.metadata = {**(sample.metadata or {}), FACTS: facts(episode)}
     sample.metadata.pop(RECORD, None)
@@ -70,7 +73,7 @@ def to_samples(
         return [sample]
     segments = episode.segments
     if len(segments) > 1 and sample.rollout_id is None:
-        raise ValueError(f"{len(segments)} segments, and the sample has no index to share")
+        raise ConfigError(f"{len(segments)} segments, and the sample has no index to share")
     masked = record.replayed if _masks_old_turns(args) and not evaluation else 0
     samples = [sample, *(_sibling(sample) for _ in segments[1:])]
     for one, segment in zip(samples, segments, strict=False):
