@@ -1,4 +1,4 @@
-"""What a browser would see of a report."""
+"""Run folders to report on, and what a browser would see of the report."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+from turnwise.run.folder import RunFolder
+from turnwise.run.metrics import as_row
+from turnwise.run.summary import Summary, write_summary
+from turnwise.run.traces import trace_row
+from turnwise.trials import Estimate
+
+from .episodes import TOKENIZER, episode
+from .rows import eval_row, train_row
 
 
 @dataclass
@@ -69,3 +78,38 @@ def outline(shown: dict[str, Any]) -> list[str]:
                 star = "*" if chunk["trained"] else ""
                 lines.append(f"  {chunk['author']}{star}: {''.join(chunk['texts'])!r}")
     return lines
+
+
+def summary(**changes: Any) -> Summary:
+    fields: dict[str, Any] = {
+        "method": "tau",
+        "before": Estimate(0.46, 0.04, 32, 128),
+        "after": Estimate(0.66, 0.04, 32, 128),
+        "difference": Estimate(0.2, 0.04, 32, 256),
+        "noop_baseline": 0.0,
+        "trials": 4,
+        "steps": 3,
+        "seed": 7,
+        "user": "offline",
+        "coverage": 1.0,
+        "claim": ("Held-out tasks share no order with training tasks.",),
+    }
+    return Summary(**{**fields, **changes})
+
+
+def run_folder(path: Path, steps: int = 3, *, ended: bool = True) -> RunFolder:
+    folder = RunFolder.create(path / "tau-run", "tau", {"seed": 7, "num_rollout": steps})
+    folder.append_metrics(as_row(eval_row()))
+    add_trace(folder, step=0, kind="eval")
+    for step in range(1, steps + 1):
+        folder.append_metrics(as_row(train_row(step=step, reward_mean=0.5 + 0.1 * (step % 4))))
+        add_trace(folder, step=step, kind="train")
+    if ended:
+        folder.append_metrics(as_row(eval_row(step=steps, reward_mean=0.66)))
+        add_trace(folder, step=steps, kind="eval")
+        write_summary(folder, summary(steps=steps))
+    return folder
+
+
+def add_trace(folder: RunFolder, *, step: int, kind: str, why: str = "best", **how: Any) -> None:
+    folder.append_episode(trace_row(episode(**how), TOKENIZER, step=step, kind=kind, why=why))

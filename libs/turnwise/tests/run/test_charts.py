@@ -89,6 +89,10 @@ def test_a_rate_has_no_axis_beyond_0_and_1() -> None:
     chart = draw([Point(0, 0.98, 0.1), Point(1, 0.02, 0.1)], bounds=(0.0, 1.0))
     ticks = [float(text) for text in re.findall(r'text-anchor="end"[^>]*>([-\d.]+)<', chart.svg)]
     assert min(ticks) == 0 and max(ticks) == 1
+    band = ElementTree.fromstring(chart.svg).find("polygon")
+    assert band is not None
+    ys = [float(pair.split(",")[1]) for pair in band.attrib["points"].split()]
+    assert min(ys) == charts.TOP and max(ys) == HEIGHT - charts.BOTTOM
 
 
 def test_what_is_compared_with_is_in_the_picture() -> None:

@@ -6,64 +6,26 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from syrupy.assertion import SnapshotAssertion
 from turnwise.config import ConfigError
-from turnwise.episode import Ending, Limit
 from turnwise.report import load as load_module
 from turnwise.report import sections, viewer, write_eval_report, write_report
-from turnwise.report.__main__ import main
 from turnwise.report.load import halving
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import as_row
-from turnwise.run.summary import EvalSummary, Summary, write_summary
-from turnwise.run.traces import trace_row
+from turnwise.run.summary import write_summary
 from turnwise.trials import Estimate
 
-from .episodes import TOKENIZER, episode, message, segment
-from .pages import Page, outline
+from .episodes import episode, message, segment
+from .pages import Page, add_trace, outline, run_folder, summary
 from .rows import eval_row, train_row
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u2028{{ 7*7 }}"
-
-
-def summary(**changes: Any) -> Summary:
-    fields: dict[str, Any] = {
-        "method": "tau",
-        "before": Estimate(0.46, 0.04, 32, 128),
-        "after": Estimate(0.66, 0.04, 32, 128),
-        "difference": Estimate(0.2, 0.04, 32, 256),
-        "noop_baseline": 0.0,
-        "trials": 4,
-        "steps": 3,
-        "seed": 7,
-        "user": "offline",
-        "coverage": 1.0,
-        "claim": ("Held-out tasks share no order with training tasks.",),
-    }
-    return Summary(**{**fields, **changes})
-
-
-def run_folder(path: Path, steps: int = 3, *, ended: bool = True) -> RunFolder:
-    folder = RunFolder.create(path / "tau-run", "tau", {"seed": 7, "num_rollout": steps})
-    folder.append_metrics(as_row(eval_row()))
-    add_trace(folder, step=0, kind="eval")
-    for step in range(1, steps + 1):
-        folder.append_metrics(as_row(train_row(step=step, reward_mean=0.5 + 0.1 * (step % 4))))
-        add_trace(folder, step=step, kind="train")
-    if ended:
-        folder.append_metrics(as_row(eval_row(step=steps, reward_mean=0.66)))
-        add_trace(folder, step=steps, kind="eval")
-        write_summary(folder, summary(steps=steps))
-    return folder
-
-
-def add_trace(folder: RunFolder, *, step: int, kind: str, why: str = "best", **how: Any) -> None:
-    folder.append_episode(trace_row(episode(**how), TOKENIZER, step=step, kind=kind, why=why))
 
 
 def test_a_report_has_all_of_its_parts(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
@@ -77,6 +39,7 @@ def test_a_report_has_all_of_its_parts(tmp_path: Path, snapshot: SnapshotAsserti
         "ids": ids,
         "episodes": [outline(shown) for shown in page.episodes],
     } == snapshot
+    assert any(tag == "line" and attrs.get("class") == "level" for tag, attrs in page.tags)
 
 
 def test_the_verdict_stands_on_top_with_what_it_means(tmp_path: Path) -> None:
@@ -168,6 +131,17 @@ def test_every_token_is_shown_with_author_mask_and_logprob(tmp_path: Path) -> No
         assert chunk.get("logprobs") == ([-0.25] * len(chunk["ids"]) if chunk["trained"] else None)
     assert ("policy", True, "Let me look.<|im_end|>") in chunks(page)
     assert ("tool", False, "It was sent.") in chunks(page)
+
+
+def test_sampled_tokens_that_are_not_trained_are_shown_as_that(tmp_path: Path) -> None:
+    sample = segment(["Let me look."], prompt=message("user", "Hello."))
+    mask = sample.loss_mask.copy()
+    mask[:4] = 0
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    add_trace(folder, step=1, kind="train", segments=(replace(sample, loss_mask=mask),))
+    shown = chunks(Page.read(write_report(folder.path)))
+    assert ("policy", False, "Let ") in shown
+    assert ("policy", True, "me look.<|im_end|>") in shown
 
 
 def test_a_conversation_is_split_where_messages_begin(tmp_path: Path) -> None:
@@ -306,6 +280,18 @@ def test_a_huge_run_is_capped_and_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     assert all("are left out of this page" in s["note"] for s in page.episodes if s["note"])
 
 
+def test_an_evaluation_that_kept_too_many_episodes_shows_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_module, "MAX_EPISODES", 2)
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    for number in range(5):
+        add_trace(folder, step=0, kind="eval", task_id=f"task{number}")
+    page = Page.read(write_report(folder.path))
+    assert ["task0" in s["title"] or "task1" in s["title"] for s in page.episodes] == [True, True]
+    assert "2 of the 5 episodes" in page.text
+
+
 def test_a_long_message_loses_its_middle_and_says_how_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,76 +323,6 @@ def test_a_thinned_table_keeps_order_and_ends() -> None:
     kept = sections.thinned(range(1000))
     assert len(kept) == sections.MAX_ROWS
     assert kept == sorted(kept) and (kept[0], kept[-1]) == (0, 999)
-
-
-def eval_folder(path: Path, *, ended: bool = True) -> RunFolder:
-    folder = RunFolder.create(path / "eval-run", "tau-eval", {"trials": 2})
-    folder.append_metrics(as_row(eval_row(scores={"a": [1.0, 1.0], "b": [0.0, None]})))
-    add_trace(folder, step=0, kind="eval", score=0.0, ending=Ending.stopped(Limit.TURNS))
-    if ended:
-        write_summary(
-            folder,
-            EvalSummary(
-                benchmark="tau-bench retail test",
-                policy="step_20",
-                pass_hat=(Estimate(0.5, 0.5, 2, 3), Estimate(1.0, float("nan"), 1, 2)),
-                trials=2,
-                noop_baseline=0.02,
-                coverage=0.75,
-                user="offline",
-                claim=("Scores name the user that made them.",),
-            ),
-        )
-    return folder
-
-
-def test_an_evaluation_has_pass_k_coverage_baseline_and_tasks(tmp_path: Path) -> None:
-    page = Page.read(write_report(eval_folder(tmp_path).path))
-    text = re.sub(r"\s+", " ", page.text)
-    assert "step_20 passes 50.0 ± 50.0 % of tau-bench retail test" in text
-    assert "doing nothing 2.0%" in text and "coverage 75.0%" in text
-    assert "1 50.0% 50.0% 2 3" in text and "2 100.0% - 1 2" in text
-    assert "a 11 1.00" in text and "b 0lost 0.00" in text
-    assert "Scores name the user that made them." in text
-    assert "training step" not in text.split("Every rollout")[0]
-
-
-def test_an_evaluation_without_a_summary_counts_pass_k_from_its_scores(tmp_path: Path) -> None:
-    folder = eval_folder(tmp_path, ended=False)
-    text = re.sub(r"\s+", " ", Page.read(write_eval_report(folder.path)).text)
-    assert "No result: this evaluation has not ended" in text
-    assert "1 50.0% 50.0% 2 3" in text and "2 100.0% - 1 2" in text
-
-
-def test_the_command_prints_the_path_and_returns_0(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = run_folder(tmp_path, steps=1)
-    monkeypatch.setattr("sys.argv", ["report", str(folder.path)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 0
-    assert capsys.readouterr().out == f"{folder.report}\n"
-    assert folder.report.is_file()
-
-
-@pytest.mark.parametrize(
-    ("name", "said"), [("gone", "no such folder"), ("empty", "not a run folder: none of config")]
-)
-def test_the_command_refuses_what_is_no_run_folder(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    said: str,
-) -> None:
-    (tmp_path / "empty").mkdir()
-    monkeypatch.setattr("sys.argv", ["report", str(tmp_path / name)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / name / "report.html").exists()
 
 
 def test_values_that_do_not_exist_leave_no_trace_of_nan(tmp_path: Path) -> None:

@@ -64,6 +64,25 @@ def test_a_message_with_a_place_is_looked_for_there_alone() -> None:
     assert [author for author, text in authored(row) if text == words] == ["user", "tool"]
 
 
+def test_words_said_twice_belong_to_who_said_them_next() -> None:
+    words = "Where is it?"
+    row = trace_row(episode(tool=words), TOKENIZER, step=0, kind="eval", why="best")
+    assert [author for author, text in authored(row) if text == words] == ["user", "tool"]
+
+
+def test_a_message_of_another_segment_is_not_looked_for() -> None:
+    first = episode().segments[0]
+    place = [first.spans[0].start, first.spans[0].stop]
+    transcript = [
+        {"role": role, "content": "Where is it?", "segment": number, "span": place}
+        for number, role in enumerate(("user", "system"))
+    ]
+    made = episode(segments=(first, first), transcript=transcript)
+    row = trace_row(made, TOKENIZER, step=0, kind="eval", why="best")
+    assert ("user", "Where is it?") in authored(row, 0)
+    assert ("system", "Where is it?") in authored(row, 1)
+
+
 def test_the_policys_own_words_stay_its_own_in_a_later_segment() -> None:
     later = segment(
         ["Sent."],
@@ -164,6 +183,28 @@ def test_an_unfinished_character_at_the_end_is_shown() -> None:
     assert token_texts(list("a😀".encode()[:-1]), TOKENIZER) == ["a", "", "", "\ufffd"]
 
 
+class Recorder:
+    """A tokenizer without a space before the first word, that notes how much it decoded at once."""
+
+    def __init__(self, words: list[bytes]) -> None:
+        self.words, self.most = words, 0
+
+    def decode(self, ids: list[int], **how: Any) -> str:
+        self.most = max(self.most, len(ids))
+        return b"".join(self.words[i] for i in ids).decode("utf-8", "replace").removeprefix(" ")
+
+
+def test_a_word_keeps_the_space_that_belongs_to_it() -> None:
+    assert token_texts([0, 1, 0], Recorder([b" one", b" two"])) == ["one", " two", " one"]
+
+
+@pytest.mark.parametrize("word", [b" one", b"\x80"])
+def test_a_long_episode_is_never_decoded_whole(word: bytes) -> None:
+    tokenizer = Recorder([word])
+    assert len(token_texts([0] * 500, tokenizer)) == 500
+    assert tokenizer.most <= 2 * traces.MAX_PENDING
+
+
 def lost(rollout_id: str, boundary: Boundary) -> Any:
     return episode(
         rollout_id, score=None, ending=Ending.lost(BoundaryError(boundary, "gone")), segments=()
@@ -198,6 +239,7 @@ def test_an_evaluation_keeps_some_of_all_tasks() -> None:
     chosen = choose_eval_traces(episodes)
     assert len(chosen) == traces.EVAL_TRACES
     assert [why for why, _ in chosen].count("sample") == traces.EVAL_TRACES - 2
+    assert not any("+sample" in why for why, _ in chosen)
     places = sorted(int(made.rollout_id[4:-2]) for _, made in chosen)
     assert places[-1] >= 80
 
@@ -213,6 +255,16 @@ def test_long_episodes_do_not_fill_the_file(monkeypatch: pytest.MonkeyPatch) -> 
     episodes[0] = episode("a", score=0.7, answer="x" * 500)
     episodes[2] = episode("c", score=1.0)
     assert [made.rollout_id for _, made in choose_traces(episodes)] == ["c", "b"]
+
+
+def test_what_fits_beside_a_long_episode_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traces, "MAX_TOKENS", 400)
+    episodes = [
+        episode("a", score=1.0),
+        episode("b", score=0.0, answer="x" * 500),
+        episode("c", score=None),
+    ]
+    assert [made.rollout_id for _, made in choose_traces(episodes)] == ["a", "c"]
 
 
 def test_a_score_that_is_no_number_does_not_stop_a_run() -> None:

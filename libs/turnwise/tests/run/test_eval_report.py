@@ -1,0 +1,88 @@
+"""The report of an evaluation, and the command that rebuilds a report."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from turnwise.episode import Ending, Limit
+from turnwise.report import write_eval_report, write_report
+from turnwise.report.__main__ import main
+from turnwise.run.folder import RunFolder
+from turnwise.run.metrics import as_row
+from turnwise.run.summary import EvalSummary, write_summary
+from turnwise.trials import Estimate
+
+from .pages import Page, add_trace, run_folder
+from .rows import eval_row
+
+
+def eval_folder(path: Path, *, ended: bool = True) -> RunFolder:
+    folder = RunFolder.create(path / "eval-run", "tau-eval", {"trials": 2})
+    folder.append_metrics(as_row(eval_row(scores={"a": [1.0, 1.0], "b": [0.0, None]})))
+    add_trace(folder, step=0, kind="eval", score=0.0, ending=Ending.stopped(Limit.TURNS))
+    if ended:
+        write_summary(
+            folder,
+            EvalSummary(
+                benchmark="tau-bench retail test",
+                policy="step_20",
+                pass_hat=(Estimate(0.5, 0.5, 2, 3), Estimate(1.0, float("nan"), 1, 2)),
+                trials=2,
+                noop_baseline=0.02,
+                coverage=0.75,
+                user="offline",
+                claim=("Scores name the user that made them.",),
+            ),
+        )
+    return folder
+
+
+def test_an_evaluation_has_pass_k_coverage_baseline_and_tasks(tmp_path: Path) -> None:
+    page = Page.read(write_report(eval_folder(tmp_path).path))
+    text = re.sub(r"\s+", " ", page.text)
+    assert "step_20 passes 50.0 ± 50.0 % of tau-bench retail test" in text
+    assert "doing nothing 2.0%" in text and "coverage 75.0%" in text
+    assert "1 50.0% 50.0% 2 3" in text and "2 100.0% - 1 2" in text
+    assert "a 11 1.00" in text and "b 0lost 0.00" in text
+    assert "Scores name the user that made them." in text
+    assert "training step" not in text.split("Every rollout")[0]
+
+
+def test_an_evaluation_without_a_summary_counts_pass_k_from_its_scores(tmp_path: Path) -> None:
+    folder = eval_folder(tmp_path, ended=False)
+    text = re.sub(r"\s+", " ", Page.read(write_eval_report(folder.path)).text)
+    assert "No result: this evaluation has not ended" in text
+    assert "1 50.0% 50.0% 2 3" in text and "2 100.0% - 1 2" in text
+
+
+def test_the_command_prints_the_path_and_returns_0(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = run_folder(tmp_path, steps=1)
+    monkeypatch.setattr("sys.argv", ["report", str(folder.path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"{folder.report}\n"
+    assert folder.report.is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("gone", "no such folder"), ("empty", "not a run folder: none of config")]
+)
+def test_the_command_refuses_what_is_no_run_folder(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    said: str,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setattr("sys.argv", ["report", str(tmp_path / name)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / name / "report.html").exists()
