@@ -25,7 +25,7 @@ from apps.trainers.tau.synthetic import Case, CaseEnvironment, CaseUser, make_ca
 from apps.trainers.tau.tokenizer import CHAT_TEMPLATE, encode
 
 MAX_CONTEXT_TOKENS = 1024
-_CHUNK = 500
+_CHUNK = 100
 
 
 class ExpertEngine:

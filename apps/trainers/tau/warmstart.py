@@ -35,6 +35,9 @@ from apps.trainers.tau.demonstrations import corpus, record
 from apps.trainers.tau.supervised import Schedule, build_model, train_copying, train_replay
 from apps.trainers.tau.tokenizer import VOCAB_SIZE, train_tokenizer
 
+MAX_CORPUS_CASES = 2_000
+"""Cases that the tokenizer is learned from; more of them add no new words."""
+
 
 class WarmstartConfig(CommandConfig):
     """Options of the warm start."""
@@ -83,9 +86,8 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     device = _device(config.device)
     torch.use_deterministic_algorithms(True, warn_only=True)
     started = time.perf_counter()
-    tokenizer = train_tokenizer(
-        corpus(derive_seed(config.seed, "tokenizer"), 2_000), vocab_size=config.vocab_size
-    )
+    texts = corpus(derive_seed(config.seed, "tokenizer"), min(MAX_CORPUS_CASES, config.dialogues))
+    tokenizer = train_tokenizer(texts, vocab_size=config.vocab_size)
     _log(f"tokenizer of {len(tokenizer)} tokens {time.perf_counter() - started:.0f} s")
     demonstrations = record(
         tokenizer,
