@@ -52,18 +52,19 @@ def rows(run_dir: Path) -> list[int]:
 
 def test_lines_cut_anywhere_are_put_together(tmp_path: Path) -> None:
     out = io.StringIO()
-    follower = Follower(tmp_path, out)
-    text = f"begin\n{STEP}\nmore\n{STEP}"
+    follower = Follower(tmp_path, "job", out)
+    text = f"begin\n{STEP}\nmore\r\n{STEP}\n"
     for index in range(0, len(text), 7):
         follower.feed(text[index : index + 7])
     follower.close()
-    assert out.getvalue() == (tmp_path / "logs/job.log").read_text() == text
+    assert out.getvalue() == text
+    assert (tmp_path / "logs/job.log").read_bytes().decode() == text
     assert rows(tmp_path) == [3, 3]
 
 
 def test_a_log_that_begins_again_after_a_lost_connection_is_kept_once(tmp_path: Path) -> None:
     out = io.StringIO()
-    follower = Follower(tmp_path, out)
+    follower = Follower(tmp_path, "job", out)
     follower.feed(f"{STEP}\nhal")
     follower.restart()
     follower.feed(f"{STEP[:5]}")
@@ -72,3 +73,16 @@ def test_a_log_that_begins_again_after_a_lost_connection_is_kept_once(tmp_path: 
     follower.close()
     assert out.getvalue() == f"{STEP}\nhalf a line\n"
     assert rows(tmp_path) == [3]
+
+
+def test_a_log_that_is_followed_again_later_goes_on_where_the_folder_ends(tmp_path: Path) -> None:
+    text = f"ä\n{STEP}\n{STEP}\n"
+    first = Follower(tmp_path, "job", None)
+    first.feed(text[:-5])
+    first.close()
+    assert rows(tmp_path) == [3]
+    again = Follower(tmp_path, "job", None)
+    again.feed(text)
+    again.close()
+    assert rows(tmp_path) == [3, 3]
+    assert (tmp_path / "logs/job.log").read_text() == text

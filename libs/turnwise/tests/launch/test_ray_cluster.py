@@ -94,11 +94,14 @@ def config(folder: Path, slime: Path, head: Head | None = None) -> Path:
 
 
 def wait_for(run_dir: Path, text: str, limit_s: float = 60.0) -> None:
-    log = run_dir / "logs/job.log"
     until = time.monotonic() + limit_s
-    while not (log.is_file() and text in log.read_text()):
-        assert time.monotonic() < until, log.read_text() if log.is_file() else "no log"
+    while text not in job_log(run_dir):
+        assert time.monotonic() < until, job_log(run_dir)
         time.sleep(0.1)
+
+
+def job_log(run_dir: Path) -> str:
+    return "".join(path.read_text() for path in (run_dir / "logs").glob("turnwise-*.log"))
 
 
 @pytest.fixture
@@ -203,7 +206,7 @@ def test_a_job_that_fails_is_a_failed_run_with_rays_word_and_the_log(
             run_dir=run_dir,
             out=io.StringIO(),
         )
-    assert "out of memory" in (run_dir / "logs/job.log").read_text()
+    assert "out of memory" in job_log(run_dir)
     assert status(run_dir, out=io.StringIO()) == 4
     assert is_alive(cluster.process)
 
@@ -227,6 +230,7 @@ def test_a_detached_run_is_refused_a_second_time_and_taken_over_without_harm_to_
     assert record is not None and record.ended == "STOPPED"
     assert status(other, out=out) == 0
     stop(other, out=out)
+    assert "Running entrypoint" in job_log(other)
     assert "STOPPED" in out.getvalue().splitlines()[-1]
     assert is_alive(cluster.process)
 

@@ -46,21 +46,27 @@ def metrics_row(line: str) -> dict[str, Any] | None:
 
 
 class Follower:
-    """Takes a log piece by piece; keeps it, shows it and picks out the metrics.
+    """Takes a job's log piece by piece; keeps it, shows it and picks out the metrics.
 
-    Pieces may begin anywhere, and after a lost connection Ray sends the log from its start again:
-    `restart` makes the follower leave out what it has seen.
+    Pieces may begin anywhere. What the run folder has of the log already is left out, so a log may
+    be followed again, after a lost connection or by another process.
     """
 
-    def __init__(self, run_dir: Path, out: TextIO) -> None:
-        logs = run_dir / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        self._log = (logs / "job.log").open("w", encoding="utf-8")
+    def __init__(self, run_dir: Path, job: str, out: TextIO | None) -> None:
+        """
+        Args:
+            run_dir: The run folder; the log goes to `logs/JOB.log` and metrics to `metrics.jsonl`.
+            job: The job's id.
+            out: Where the log is shown, if anywhere.
+        """
+        path = run_dir / "logs" / f"{job}.log"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
+        self._log = path.open("a", encoding="utf-8", errors="replace", newline="")
         self._metrics = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
         self._out = out
-        self._line = ""
-        self._seen = 0
-        self._skip = 0
+        self._line = kept.rpartition("\n")[2]
+        self._seen = self._skip = len(kept)
 
     def restart(self) -> None:
         """The next piece is again the log's first one."""
@@ -74,15 +80,15 @@ class Follower:
             piece = piece[skipped:]
         self._seen += len(piece)
         for file in (self._log, self._out):
-            file.write(piece)
-            file.flush()
+            if file is not None:
+                file.write(piece)
+                file.flush()
         *lines, self._line = (self._line + piece).split("\n")
         for line in lines:
             self._take(line)
 
     def close(self) -> None:
-        """Takes an unfinished last line and closes the files."""
-        self._take(self._line)
+        """Closes the files. An unfinished last line is taken when the rest of it comes."""
         self._log.close()
         self._metrics.close()
 

@@ -15,6 +15,8 @@ from turnwise.config import Config
 
 _PROC = Path("/proc")
 POLL_S = 0.05
+# Children of a leader that has ended need a moment to see it.
+LINGER_S = 2.0
 
 
 class Process(Config):
@@ -82,6 +84,8 @@ def end_family(leader: Process, grace_s: float) -> list[Process]:
         time.sleep(POLL_S)
     known = {member.pid for member in members}
     members += [member for member in family(leader) if member.pid not in known]
+    if not is_alive(leader):
+        wait_gone(members, LINGER_S)
     killed = [member for member in members if send(member, signal.SIGKILL)]
     wait_gone(killed, 5.0)
     return killed

@@ -137,13 +137,24 @@ def follow(
         KeyboardInterrupt: the job was stopped because a person asked.
         RunError: the head is gone, or the cluster was out of reach for `LOST_AFTER_S`.
     """
-    follower = Follower(run_dir, out)
+    follower = Follower(run_dir, job, out)
     try:
         return _interruptible(
             lambda: _follow(address, job, follower, head_lives), lambda: stop(address, job), out
         )
     finally:
         follower.close()
+
+
+def fetch_log(address: str, job: str, run_dir: Path) -> None:
+    """Brings the run folder's log and metrics up to date; nothing if the cluster has no log."""
+    try:
+        text = str(connect(address).get_job_logs(job))
+    except (RuntimeError, PreflightError):
+        return
+    follower = Follower(run_dir, job, None)
+    follower.feed(text)
+    follower.close()
 
 
 async def _follow(

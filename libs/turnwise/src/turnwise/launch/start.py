@@ -153,7 +153,10 @@ def make_room(run_dir: Path, *, takeover: bool, out: TextIO) -> None:
 
 
 def status(run_dir: Path, *, out: TextIO | None = None) -> int:
-    """Says how a run is doing: 0 if it goes on or succeeded, 4 if it failed or is gone.
+    """Says how a run is doing and fetches its log and metrics so far.
+
+    Returns:
+        0 if it goes on or succeeded, 4 if it failed or is gone.
 
     Raises:
         ConfigError: the folder holds no run of the cluster.
@@ -164,6 +167,7 @@ def status(run_dir: Path, *, out: TextIO | None = None) -> int:
     if state is None and record.job is not None:
         try:
             state = ray_job.status(record.address, record.job)
+            ray_job.fetch_log(record.address, record.job, run_dir)
         except PreflightError as error:
             print(error, file=out)
     alive = head_is_alive(record)
@@ -194,6 +198,7 @@ def stop(run_dir: Path, *, out: TextIO | None = None) -> int:
     if state is None and record.job is not None:
         try:
             state = ray_job.stop(record.address, record.job)
+            ray_job.fetch_log(record.address, record.job, run_dir)
         except PreflightError:
             state = "GONE"
     if head_is_alive(record):
