@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,8 +69,8 @@ class TauOptions(TrainOptions):
     """The policy's ratio is held below 1 + eps-clip-high."""
     calculate_per_token_loss: bool = True
     """One mean over all tokens of an optimiser step instead of one per rollout."""
-    backend: Literal["local"] = "local"
-    """Where to train: this machine; `slime` trains on a GPU cluster and has its own options."""
+    backend: Literal["local", "slime"] = "local"
+    """This machine, or a GPU cluster, which has options of its own: --backend slime --help."""
     env: Literal["retail", "airline"] = "retail"
     """The domain of the tasks."""
     prompt: Literal["compact", "full"] = "compact"
@@ -115,14 +116,24 @@ def train_here(argv: Sequence[str]) -> int:
         print(f"interrupted {interrupted}; go on with --resume --run-dir {folder.path}")
         return 130
     finally:
-        report = write_report(folder.path)
+        _report(folder)
     print()
     print(summary.verdict())
     print(f"Doing nothing scores {100 * summary.noop_baseline:.1f} % here. User: {summary.user}.")
     for sentence in summary.claim:
         print(f"- {sentence}")
-    print(f"{time.perf_counter() - started:.0f} s; run folder {folder.path}, report {report}")
+    print(
+        f"{time.perf_counter() - started:.0f} s. Run folder {folder.path}, report {folder.report}"
+    )
     return 0
+
+
+def _report(folder: RunFolder) -> None:
+    """Writes the report, also of a run that broke off; a report that fails hides no other error."""
+    try:
+        write_report(folder.path)
+    except ConfigError as error:
+        print(f"no report: {error}", file=sys.stderr)
 
 
 def make_job(options: TauOptions, policy: LoadedPolicy) -> Job[Task]:
@@ -205,8 +216,8 @@ def _announce(options: TauOptions, job: Job[Task], folder: RunFolder) -> None:
     evaluation = len(job.eval_tasks) * options.n_samples_per_eval_prompt
     print(
         f"Training the {Path(options.hf_checkpoint).name} policy on {len(job.train_tasks)}"
-        f" {options.env} tasks: {options.num_rollout} steps of {options.rollout_batch_size} prompts x"
-        f" {options.n_samples_per_prompt} rollouts = {episodes} episodes; evaluated before and"
+        f" {options.env} tasks: {options.num_rollout} steps of {options.rollout_batch_size} prompts"
+        f" x {options.n_samples_per_prompt} rollouts = {episodes} episodes; evaluated before and"
         f" after on {len(job.eval_tasks)} {options.eval_split} tasks x"
         f" {options.n_samples_per_eval_prompt} trials = {evaluation} episodes."
     )

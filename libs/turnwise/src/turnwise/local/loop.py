@@ -18,12 +18,17 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from turnwise.config import ConfigError
-from turnwise.local.checkpoint import list_checkpoints, load_checkpoint, save_checkpoint
+from turnwise.local.checkpoint import (
+    checkpoint_bytes,
+    list_checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+)
 from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.record import Recorder
 from turnwise.local.trainer import Job, Table, Trainer
-from turnwise.run.folder import RunFolder
+from turnwise.run.folder import RunFolder, require_space
 from turnwise.run.summary import Summary
 
 TaskT = TypeVar("TaskT")
@@ -42,6 +47,7 @@ async def train(
         RunError: if the run can't go on; metrics and checkpoints so far are whole.
         Interrupted: after the first interrupt, once the step under way is saved.
     """
+    require_space(folder.path, checkpoint_bytes(policy.model), "a checkpoint")
     trainer = Trainer(options, job, policy.model)
     done = await _restore(folder, trainer) if options.resume else 0
     recorder = Recorder(options, job, policy.tokenizer, folder, done)
@@ -83,7 +89,7 @@ async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
     """Loads the newest complete checkpoint and forgets later rows; returns its step."""
     checkpoints = list_checkpoints(folder.checkpoints)
     if not checkpoints:
-        folder.cut_after(0)
+        print(f"resuming from the start: no complete checkpoint; {folder.cut_after(0)}")
         return 0
     state = load_checkpoint(
         checkpoints[-1], model=trainer.model, optimizer=trainer.updater.optimizer
@@ -94,7 +100,7 @@ async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
             f"--num-rollout {trainer.options.num_rollout}: the run in {folder.path} is at step"
             f" {step} already"
         )
-    folder.cut_after(step)
+    print(f"resuming after step {step}; {folder.cut_after(step)}")
     await trainer.engine.update_weights(trainer.model)
     return step
 
