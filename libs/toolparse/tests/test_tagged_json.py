@@ -79,7 +79,8 @@ def test_a_call_in_the_reasoning_is_reported_and_not_executed() -> None:
 
 def test_lenient_never_closes_a_string_of_a_truncated_call() -> None:
     text = '<tool_call>\n{"name": "run", "arguments": {"cmd": "rm -rf /tm'
-    assert toolparse.parse(text, mode="lenient").calls == []
+    for cut in (text, text + "\n</tool_call>", text + "</tool_call>"):
+        assert toolparse.parse(cut, mode="lenient").calls == []
 
 
 def test_lenient_names_its_repairs() -> None:
