@@ -94,6 +94,20 @@ def test_every_batch_fill_and_order_equals_transformers(system: int, device: str
             assert_equal_to_transformers(model, sampled)
 
 
+def test_rows_that_ended_within_a_burst_stay_equal_while_others_go_on() -> None:
+    model = make_model()
+    engine = TorchEngine(model, rows=6, context=96)
+    engine._batch._check_every, engine._batch._patience = 8, 0.5
+    alone = TorchEngine(model, rows=6, context=96)
+    for sampled, expected in zip(
+        run_episodes(engine, list(range(9))), run_episodes(alone, list(range(9))), strict=True
+    ):
+        assert_equal_to_transformers(model, [turn for turn in sampled if len(turn.completion.ids)])
+        for one, other in zip(sampled, expected, strict=True):
+            np.testing.assert_array_equal(one.completion.ids, other.completion.ids)
+            assert one.completion.finish == other.completion.finish
+
+
 def test_more_sessions_than_rows_reuse_rows_and_stay_equal() -> None:
     model = make_model()
     engine = TorchEngine(model, rows=4)
@@ -262,9 +276,11 @@ def test_a_cancelled_turn_gives_its_row_back() -> None:
             await turn
         prompt = random_ids(2, 30)
         short = SamplingParams(max_new_tokens=5, seed=1)
-        return Sampled(prompt, await engine.generate(prompt, short, session_id="s"))
+        return Sampled(prompt, await engine.generate(prompt, short, session_id="other"))
 
     assert_equal_to_transformers(model, [asyncio.run(run())])
+    # The only row was free long before the cancelled turn would have ended.
+    assert engine.stats.sampled_tokens < 120
 
 
 def test_a_failed_computation_is_a_boundary_error_and_the_engine_goes_on() -> None:

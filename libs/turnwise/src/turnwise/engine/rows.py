@@ -72,6 +72,7 @@ class RowTable:
             self._disown(row)
             self._session[row] = session
             self._row[session] = row
+        assert not self.active[row], f"session {session!r} has a turn under way"
         common = self._common(prompt)
         kept = int(min(common[row], self.length[row]))
         source, start, wave = None, kept, 0
