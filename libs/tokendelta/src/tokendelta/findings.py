@@ -158,12 +158,14 @@ def report(findings: Findings, template_hash: str) -> Report:
     ]
     if findings.last_stop:
         lines.insert(2, f"last turn ends      {findings.last_stop!r}, rewritten when it is history")
+    groups: dict[str, list[str]] = {}
     for row in data["transitions"]:
-        where = f" ({', '.join(row['where'])})" if row["where"] else ""
-        lines.append(
-            f"{row['turn']:>12}{' after reasoning' if row['earlier_reasoning'] else '':<16}"
-            f" -> {row['environment']:<6} {row['effect']}{where}; {row['way']}"
-        )
+        where = f" of {', '.join(row['where'])}" if row["where"] else ""
+        name = row["turn"] + (" after reasoning" if row["earlier_reasoning"] else "")
+        key = f"{row['environment']:<6} {row['effect']}{where}; {row['way']}"
+        groups.setdefault(key, []).append(name)
+    for key in sorted(groups):
+        lines.append(f"then {key}\n       after {', '.join(groups[key])}")
     lines += [f"not established: {item}" for item in data["not_established"]]
     return Report(data, "\n".join(lines))
 
