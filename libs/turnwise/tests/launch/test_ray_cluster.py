@@ -196,8 +196,11 @@ def test_a_worker_with_the_runtime_environment_alone_plays_64_episodes_and_the_l
 
 
 def test_a_job_that_fails_is_a_failed_run_with_rays_word_and_the_log(
-    tmp_path: Path, slime: Path, cluster: Head
+    tmp_path: Path, slime: Path, cluster: Head, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "example.org")
+    monkeypatch.delenv("NO_PROXY", raising=False)
     run_dir = tmp_path / "runs" / "one"
     with pytest.raises(RunError, match="FAILED: .*exit code 1"):
         run(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
+import urllib.parse
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TextIO
@@ -36,6 +38,7 @@ def connect(address: str) -> Any:
         raise PreflightError(
             f"ray is not importable ({error}); run this with the Python of a node, which has it"
         ) from None
+    _past_the_proxy(address)
     # Ray's own client waits for as long as the network does.
     if not answers(address, CONNECT_TIMEOUT_S):
         raise PreflightError(f"no Ray cluster answers at {address}")
@@ -43,6 +46,15 @@ def connect(address: str) -> Any:
         return JobSubmissionClient(address)
     except (ConnectionError, RuntimeError, OSError) as error:
         raise PreflightError(f"{address} is no Jobs API of Ray: {_one_line(error)}") from None
+
+
+def _past_the_proxy(address: str) -> None:
+    """Keeps Ray's client from asking a web proxy of the environment for the cluster."""
+    host = urllib.parse.urlsplit(address).hostname or ""
+    for name in ("no_proxy", "NO_PROXY"):
+        hosts = [one for one in os.environ.get(name, "").split(",") if one]
+        if host not in hosts:
+            os.environ[name] = ",".join([*hosts, host])
 
 
 def submit(
