@@ -199,7 +199,7 @@ def parser(tmp_path: Path) -> dict[str, str]:
         "    args, _ = parser.parse_known_args()\n"
         "    assert args.lr < 1, 'lr must be below 1'\n"
     )
-    return {"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}
+    return {"PYTHONPATH": str(tmp_path), "PATH": os.environ.get("PATH", os.defpath)}
 
 
 def test_the_installed_slime_has_the_last_word(parser: dict[str, str]) -> None:
@@ -209,7 +209,7 @@ def test_the_installed_slime_has_the_last_word(parser: dict[str, str]) -> None:
 
 
 def test_a_node_without_slime_or_python_says_so(tmp_path: Path) -> None:
-    environment = {"PATH": os.environ["PATH"]}
+    environment = {"PATH": os.environ.get("PATH", os.defpath)}
     said = ask_slime([], shutil.which("python3") or sys.executable, environment)
     assert said.startswith("ModuleNotFoundError: No module named 'slime'")
     missing = str(tmp_path / "python3")

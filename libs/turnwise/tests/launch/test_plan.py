@@ -223,8 +223,8 @@ def test_the_entry_point_is_one_shell_command_whatever_the_words_hold(file: Path
 
 
 def test_the_jobs_environment_has_megatron_on_the_path_and_what_the_file_adds(file: Path) -> None:
-    made = plan(file, "--ray.env-vars.NCCL_DEBUG", "INFO", "--ray.megatron-dir", "/opt/megatron")
-    assert made.environment["PYTHONPATH"] == "/opt/megatron"
+    made = plan(file, "--ray.env-vars.NCCL_DEBUG", "INFO", "--ray.megatron-dir", "/megatron")
+    assert made.environment["PYTHONPATH"] == "/megatron"
     assert made.environment["NCCL_DEBUG"] == "INFO"
     assert made.environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
 

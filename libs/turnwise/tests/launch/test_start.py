@@ -5,6 +5,7 @@ import json
 import socket
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,7 +171,16 @@ def test_a_broken_record_is_named(tmp_path: Path) -> None:
         status(tmp_path)
 
 
-def test_a_taken_port_a_long_folder_and_a_missing_python_are_refused(tmp_path: Path) -> None:
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="x") as folder:
+        yield Path(folder)
+
+
+def test_a_taken_port_a_long_folder_and_a_missing_python_are_refused(
+    tmp_path: Path, short: Path
+) -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -182,15 +192,23 @@ def test_a_taken_port_a_long_folder_and_a_missing_python_are_refused(tmp_path: P
         start_head(RayConfig(temp_dir=long), num_gpus=0, log=tmp_path / "log")
     assert not list(long.iterdir())
     with pytest.raises(ConfigError, match=r"\[ray\] python /no/python: No such file"):
-        start_head(RayConfig(python="/no/python"), num_gpus=0, log=tmp_path / "log")
+        start_head(RayConfig(python="/no/python", temp_dir=short), num_gpus=0, log=tmp_path / "log")
+    assert not list(short.iterdir())
 
 
-def test_a_head_that_ends_at_once_is_a_failed_run_with_its_last_words(tmp_path: Path) -> None:
+def test_a_head_that_ends_at_once_is_a_failed_run_with_its_last_words(
+    tmp_path: Path, short: Path
+) -> None:
     script = tmp_path / "python"
     script.write_text(f"#!{sys.executable}\nraise SystemExit('no room for the object store')\n")
     script.chmod(0o755)
     with pytest.raises(RunError, match="ended with status 1: no room for the object store"):
-        start_head(RayConfig(python=str(script)), num_gpus=0, log=tmp_path / "logs/head.log")
+        start_head(
+            RayConfig(python=str(script), temp_dir=short),
+            num_gpus=0,
+            log=tmp_path / "logs/head.log",
+        )
+    assert not list(short.iterdir())
 
 
 def test_the_nodes_python_inherits_no_path_to_our_packages(

@@ -113,6 +113,7 @@ def start_head(config: RayConfig, *, num_gpus: int, log: Path) -> Head:
                 start_new_session=True,
             )
         except OSError as error:
+            temp_dir.rmdir()
             raise ConfigError(f"[ray] python {config.python}: {error.strerror}") from None
     process = identify(child.pid)
     address = f"http://{config.node_ip}:{dashboard}"
