@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -166,7 +167,7 @@ def _padded(
 
 
 def _train(
-    model: Qwen3ForCausalLM,
+    model: Any,
     schedule: Schedule,
     batches: Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]],
     name: str,
@@ -187,7 +188,7 @@ def _train(
             group["lr"] = schedule.rate(step)
         loss, hit, count = _loss(model, torch.from_numpy(ids), torch.from_numpy(trained))
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         hits, tokens, loss_sum = hits + hit, tokens + count, loss_sum + loss.detach() * count

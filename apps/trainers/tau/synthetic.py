@@ -151,7 +151,7 @@ def _customer(rng: random.Random) -> tuple[Record, str, bool]:
     pools = _pools()
     first, last = rng.choice(pools.first_names), rng.choice(pools.last_names)
     base = f"{first}_{last}".lower()
-    payments = {}
+    payments: dict[str, Record] = {}
     for kind in rng.sample(_PAYMENTS, rng.choice((1, 1, 2))):
         key = _digits(rng, 7, kind + "_{}")
         payments[key] = {"source": kind, "id": key}

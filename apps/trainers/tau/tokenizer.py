@@ -116,7 +116,8 @@ def train_tokenizer(
     tokenizer.train_from_iterator(_with_digit_groups(texts), trainer)
     # Markers are no control tokens: decoding must keep them for the tool-call parser.
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in MARKERS])
-    wrapped = PreTrainedTokenizerFast(
+    make: Any = PreTrainedTokenizerFast
+    wrapped: PreTrainedTokenizerFast = make(
         tokenizer_object=tokenizer,
         eos_token=TURN_END,
         pad_token=END_OF_TEXT,

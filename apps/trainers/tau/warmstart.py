@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 from turnwise.command import PreflightError, run_command
 from turnwise.config import CommandConfig, ConfigError, parse_args
 from turnwise.rollout import derive_seed
@@ -100,12 +100,13 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         f"{len(demonstrations)} demonstrations, {len(demonstrations.ids)} tokens, "
         f"{demonstrations.flawed.mean():.3f} with a mistake {time.perf_counter() - started:.0f} s"
     )
-    model = build_model(
+    model: Any = build_model(
         tokenizer,
         hidden_size=config.hidden_size,
         layers=config.layers,
         seed=derive_seed(config.seed, "weights"),
-    ).to(device)
+    )
+    model.to(device)
     copying = Schedule(
         steps=config.copy_steps,
         learning_rate=config.copy_learning_rate,
@@ -142,7 +143,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
 
 
 def save(
-    model: Qwen3ForCausalLM,
+    model: Any,
     tokenizer: PreTrainedTokenizerFast,
     out: Path,
     figures: dict[str, Any],

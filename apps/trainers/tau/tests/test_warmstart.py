@@ -159,7 +159,7 @@ def test_replay_learns_the_experts_words_and_copying_the_random_ones(tokenizer: 
     assert losses[1] < losses[0]
 
 
-TINY = {
+TINY: dict[str, Any] = {
     "dialogues": 30,
     "copy_steps": 2,
     "copy_rows": 2,

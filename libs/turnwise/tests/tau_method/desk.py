@@ -83,7 +83,7 @@ def say(text: str, **options: Any) -> Reply:
     return reply([*ids, tokenizer().eos_token_id], **options)
 
 
-def decode(ids: Sequence[int]) -> str:
+def decode(ids: Any) -> str:
     return str(tokenizer().decode([int(token) for token in ids], skip_special_tokens=False))
 
 

@@ -91,7 +91,8 @@ async def test_the_transcript_says_who_wrote_what_and_where_its_tokens_are() -> 
         start, stop = message["span"]
         assert message["content"] in decode(episode.segments[message["segment"]].ids[start:stop])
     assert episode.transcript[2]["text"] == DETAILS
-    assert episode.transcript[-1] | {"span": None, "segment": None} == episode.transcript[-1]
+    last = episode.transcript[-1]
+    assert (last["content"], last["span"], last["segment"]) == (STOP, None, None)
     json.dumps([*episode.transcript, episode.info])
 
 
@@ -203,19 +204,21 @@ async def test_ids_outside_of_the_vocabulary_are_the_engines_fault(token: int) -
     assert (episode.ending.label, episode.score) == ("lost:engine", None)
 
 
-@pytest.mark.parametrize("answer", [ConnectionError("gone"), 60.0, None])
+@pytest.mark.parametrize("answer", [ConnectionError("gone"), 3.0, None])
 async def test_a_customer_that_fails_never_yields_a_reward(answer: Any) -> None:
     made = Customer(answers=[answer])
     episode, engine = await play(right_call(TASK), "Done.", user=lambda: made, user_deadline_s=0.02)
     assert (episode.ending.label, episode.score) == ("lost:user", None)
+    assert str(episode.ending.error).startswith("deadline: ") == isinstance(answer, float)
     assert engine.released == ["r1"]
 
 
-@pytest.mark.parametrize("opening", [ConnectionError("gone"), 60.0, None])
+@pytest.mark.parametrize("opening", [ConnectionError("gone"), 3.0, None])
 async def test_a_customer_that_never_speaks_is_lost(opening: Any) -> None:
     made = Customer(opening=opening)
     episode, engine = await play("Done.", user=lambda: made, user_deadline_s=0.02)
     assert (episode.ending.label, episode.segments) == ("lost:user", ())
+    assert str(episode.ending.error).startswith("deadline: ") == isinstance(opening, float)
     assert not engine.calls and engine.released == ["r1"]
 
 
