@@ -170,7 +170,7 @@ def says(messages: list[dict[str, Any]]) -> str:
 
 @contextmanager
 def nothing_left_behind() -> Iterator[None]:
-    """Asserts that the block leaves no task and no open file or socket, to the collector neither."""
+    """Asserts that the block leaves no task, file or socket, not even to the collector."""
     tasks = asyncio.all_tasks()
     files = _open_files()
     yield

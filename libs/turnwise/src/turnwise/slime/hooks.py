@@ -178,10 +178,11 @@ async def _get_shared(args: Any) -> Shared:
 
 
 def _build(key: str, args: Any, settings: Settings, template: Mapping[str, Any]) -> Shared:
-    from transformers import AutoTokenizer
-
     with _building:
         if key not in _shared:
+            # Its lazy modules can't be imported by two threads at once.
+            from transformers import AutoTokenizer
+
             formats = toolparse.formats()
             if settings.tool_format not in formats:
                 raise ConfigError(
