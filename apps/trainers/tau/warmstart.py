@@ -31,7 +31,7 @@ from turnwise.command import PreflightError, run_command
 from turnwise.config import CommandConfig, ConfigError, parse_args
 from turnwise.rollout import derive_seed
 
-from apps.trainers.tau.demonstrations import corpus, record
+from apps.trainers.tau.demonstrations import Demonstrations, corpus, record
 from apps.trainers.tau.supervised import Schedule, build_model, train_copying, train_replay
 from apps.trainers.tau.tokenizer import VOCAB_SIZE, train_tokenizer
 
@@ -107,6 +107,29 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         seed=derive_seed(config.seed, "weights"),
     )
     model.to(device)
+    copy_accuracy, replay_accuracy = _train(config, model, tokenizer, demonstrations)
+    figures = {
+        "settings": config.model_dump(mode="json", exclude={"out", "workers", "config"}),
+        "parameters": model.num_parameters(),
+        "tokens": len(demonstrations.ids),
+        "copy_accuracy": copy_accuracy,
+        "replay_accuracy": replay_accuracy,
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "wall_s": round(time.perf_counter() - started),
+    }
+    save(model, tokenizer, config.out, figures)
+    _log(f"policy of {model.num_parameters()} parameters in {config.out}")
+    return figures
+
+
+def _train(
+    config: WarmstartConfig,
+    model: Any,
+    tokenizer: PreTrainedTokenizerFast,
+    demonstrations: Demonstrations,
+) -> tuple[float, float]:
+    """Both phases; their accuracies at the end."""
     copying = Schedule(
         steps=config.copy_steps,
         learning_rate=config.copy_learning_rate,
@@ -127,19 +150,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     replay_accuracy = train_replay(
         model, replay, demonstrations, batch_tokens=config.batch_tokens, log=_log
     )
-    figures = {
-        "settings": config.model_dump(mode="json", exclude={"out", "workers", "config"}),
-        "parameters": model.num_parameters(),
-        "tokens": len(demonstrations.ids),
-        "copy_accuracy": copy_accuracy,
-        "replay_accuracy": replay_accuracy,
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "torch": torch.__version__,
-        "wall_s": round(time.perf_counter() - started),
-    }
-    save(model, tokenizer, config.out, figures)
-    _log(f"policy of {model.num_parameters()} parameters in {config.out}")
-    return figures
+    return copy_accuracy, replay_accuracy
 
 
 def save(

@@ -1,4 +1,5 @@
 import asyncio
+import random
 import re
 from collections import Counter
 from typing import get_args
@@ -8,6 +9,7 @@ from turnwise.taubench import load_tasks
 from turnwise.taubench.source import domain_files
 from turnwise.taubench.splits import orders
 
+from apps.trainers.tau import synthetic
 from apps.trainers.tau.synthetic import (
     Case,
     CaseEnvironment,
@@ -57,10 +59,6 @@ def test_nothing_that_identifies_a_record_of_the_database_is_used() -> None:
 
 
 def test_a_drawn_key_that_exists_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    import random
-
-    from apps.trainers.tau import synthetic
-
     first = synthetic._digits(random.Random(1), 7, "#W{}")
     pools = synthetic._pools()
     taken = synthetic._Pools(
@@ -72,7 +70,7 @@ def test_a_drawn_key_that_exists_is_drawn_again(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_case_depends_on_its_seed_and_number_alone() -> None:
     assert make_case(3, 17, mistake_share=0.5) == CASES[17]
-    assert make_case(4, 17, mistake_share=0.5).task != CASES[17].task
+    assert make_case(4, 17, mistake_share=0.5).turns != CASES[17].turns
 
 
 def test_the_share_of_mistakes_is_the_one_asked_for_and_every_kind_occurs() -> None:

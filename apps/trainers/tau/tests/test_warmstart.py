@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -102,8 +103,6 @@ def test_demonstrations_do_not_depend_on_the_workers(tokenizer: Any) -> None:
 
 
 def test_an_expert_that_does_not_do_what_it_says_is_a_bug(tokenizer: Any) -> None:
-    import dataclasses
-
     case = make_case(2, 0, mistake_share=0.0)
     silent = dataclasses.replace(case, turns=("Done.",))
     with pytest.raises(RuntimeError, match="mistake None"):
