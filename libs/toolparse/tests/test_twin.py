@@ -14,7 +14,19 @@ from toolparse._formats import grammar_of
 from toolparse._run import Run
 from toolparse_support import TOOLS, Texts, view
 
-FAST = ("qwen25", "qwen3_coder", "glm45", "minimax-m2", "mimo", "seed_oss", "solar_open2")
+FAST = (
+    "kimi_k2",
+    "deepseekv3",
+    "deepseekv31",
+    "plamo3",
+    "qwen25",
+    "qwen3_coder",
+    "glm45",
+    "minimax-m2",
+    "mimo",
+    "seed_oss",
+    "solar_open2",
+)
 ALPHABET = '{}[]",:\\u"dD8e0123456789.+-eE truefalsn\n\té'
 SETTINGS = settings(max_examples=1500, deadline=None, database=None)
 

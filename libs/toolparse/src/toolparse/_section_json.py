@@ -13,11 +13,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from toolparse import _repair
+from toolparse._fast_section import SectionTags, section_json
 from toolparse._find import find_any
 from toolparse._grammar import NEED_MORE, Fault, Grammar, Repaired, Span, Written, skip_space
+from toolparse._model import Parsed, Source
 from toolparse._run import Run
 from toolparse._scan import json_value
 from toolparse._tagged_json import json_fault
+from toolparse._tools import ToolSet
 
 NAME_LIMIT = 256
 TRUNCATED = 1
@@ -78,6 +81,22 @@ class SectionJson(Grammar):
         self.fenced = len(call_close) > 1 and call_close[0] == b"```"
         self.openers = (*section_open, call_open)
         super().__init__()
+        self.thinks_between(self.think or (b"", b""))
+
+    def thinks_between(self, tags: tuple[bytes, bytes]) -> None:
+        super().thinks_between(tags)
+        self.tags = SectionTags(
+            self.section_open,
+            self.section_close,
+            self.call_open,
+            self.name_end,
+            self.call_close,
+            tags,
+            self.stops,
+        )
+
+    def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
+        return section_json(source, self.tags, self, tools, thinking)
 
     def write(self, calls: Sequence[Written]) -> str:
         tail = (b"\n" if self.fenced else b"") + b"".join(self.call_close)
