@@ -1,6 +1,6 @@
 """Prints the table of the README: every method on the same conversations, in one process.
 
-`python measure.py` with the library, its tests folder and this folder on the path.
+`python -m benchmarks.tokendelta.measure` with the library and its tests folder on the path.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from methods import METHODS, best_ms
 from tokendelta import Profile, Sample, Session, pack
-from workload import workload
+
+from benchmarks.tokendelta.methods import METHODS, best_ms
+from benchmarks.tokendelta.workload import workload
 
 TURNS = (5, 10, 30, 60)
 
@@ -123,9 +124,8 @@ def packing() -> None:
     streams = [np.ones(total, np.int32), np.ones(total, np.int32), np.ones(total, np.float32)]
     mask = np.ones(total, np.uint8)
 
-    def copy() -> None:
-        for stream in (*streams, mask):
-            stream.copy()
+    def copy() -> object:
+        return [stream.copy() for stream in (*streams, mask)]
 
     def timed(call: Any) -> float:
         best = float("inf")

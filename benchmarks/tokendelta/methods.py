@@ -14,7 +14,8 @@ from typing import Any
 
 from token_delta_contract import contract
 from tokendelta import Profile, Session, get_token_delta
-from workload import Workload
+
+from benchmarks.tokendelta.workload import Workload
 
 Run = Callable[[], list[int]]
 Method = Callable[[Workload], Run]

@@ -1,10 +1,11 @@
 """Each method on one conversation. `measure.py` prints the table with the ratios."""
 
 import pytest
-from methods import METHODS
 from pytest_benchmark.fixture import BenchmarkFixture
 from qwen_vocabulary import ranks_path
-from workload import workload
+
+from benchmarks.tokendelta.methods import METHODS
+from benchmarks.tokendelta.workload import workload
 
 pytestmark = pytest.mark.skipif(ranks_path() is None, reason="dashscope is not installed")
 ENCODE_SAMPLED_TEXT_AGAIN = ("get_token_delta, ours", "get_token_delta, slime's contract")
