@@ -24,10 +24,11 @@ class TokenBuffers(RuleBasedStateMachine):
         self.core, self.twin = _core.Tokens(16), _reference.Tokens(16)
         self.views: list[tuple[np.ndarray, list[int]]] = []
 
-    @rule(ids=IDS, as_array=st.booleans())
-    def append_context(self, ids, as_array) -> None:
-        self.core.append_context(np.array(ids, dtype=np.int32) if as_array else ids)
-        self.twin.append_context(ids)
+    @rule(ids=IDS, as_array=st.booleans(), skip=st.integers(0, 2))
+    def append_context(self, ids, as_array, skip) -> None:
+        skip = min(skip, len(ids))
+        found = self.core.append_context(np.array(ids, dtype=np.int32) if as_array else ids, skip)
+        assert found == self.twin.append_context(ids, skip)
 
     @rule(
         pairs=st.lists(st.tuples(st.integers(0, 500), st.floats(-9, 0, width=32)), max_size=40),
@@ -77,6 +78,8 @@ class TokenBuffers(RuleBasedStateMachine):
                 tokens.branch(tokens.size, tokens.sampled + beyond)
             with pytest.raises(ValueError):
                 tokens.find(1, 0, tokens.size + beyond)
+            with pytest.raises(ValueError):
+                tokens.append_context([1], 1 + beyond)
             with pytest.raises(IndexError):
                 tokens[tokens.size + beyond]
 
@@ -130,30 +133,23 @@ def test_fill_streams(size, sampled, spans) -> None:
     assert core == twin
 
 
-@given(st.lists(st.integers(0, 9), max_size=8), st.integers(0, 40))
-def test_fill_positions(lengths, places) -> None:
-    for size in (places, sum(lengths)):
-        arguments = (np.full(size, -1, np.int32), np.array(lengths, dtype=np.int32))
-        core, twin = (outcome(m.fill_positions, *arguments) for m in (_core, _reference))
-        assert core == twin
+LENGTHS = st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
 
 
 @given(
-    st.integers(0, 30),
-    st.integers(-1, 12),
-    st.integers(0, 12),
-    st.integers(0, 12),
-    st.integers(0, 12),
+    st.lists(LENGTHS | st.integers(0, 9).map(lambda n: (n, n // 2, n // 2)), max_size=5), st.data()
 )
-def test_pack_streams(room, at, size, response, scores) -> None:
-    arguments = (
-        np.full(room, -1, np.int32),
-        np.full(room, 9, np.uint8),
-        np.full(room, 9, np.float32),
-        at,
-        np.arange(size, dtype=np.int32),
-        np.ones(response, np.uint8),
-        np.full(scores, -0.5, np.float32),
+def test_pack_streams(lengths, data) -> None:
+    fitting = sum(size for size, _, _ in lengths)
+    room = data.draw(st.sampled_from([fitting, fitting, fitting + 1, max(fitting - 1, 0)]))
+    samples = [
+        (np.arange(n, dtype=np.int32), np.ones(m, np.uint8), np.full(k, -0.5, np.float32))
+        for n, m, k in lengths
+    ]
+    streams = [np.full(room, -1, kind) for kind in (np.int32, np.int32, np.int8, np.float32)]
+    streams[2] = streams[2].view(np.uint8)
+    core, twin = (
+        outcome(lambda *arrays, m=module: m.pack_streams(*arrays, samples), *streams)
+        for module in (_core, _reference)
     )
-    core, twin = (outcome(m.pack_streams, *arguments) for m in (_core, _reference))
     assert core == twin

@@ -41,8 +41,12 @@ class Tokens:
     def sampled(self) -> int:
         return len(self._logprobs)
 
-    def append_context(self, ids: Iterable[int]) -> None:
-        self._ids += [int(i) for i in ids]
+    def append_context(self, ids: Iterable[int], skip: int = 0) -> int:
+        given = [int(i) for i in ids]
+        if not 0 <= skip <= len(given):
+            raise ValueError(f"cannot skip {skip} of {len(given)} ids")
+        self._ids += given[skip:]
+        return len(self._ids)
 
     def append_sampled(
         self, ids: Sequence[Any], logprobs: Sequence[Any], limit: int
@@ -118,29 +122,26 @@ def fill_streams(
         logprobs[start:stop] = source[offset : offset + size]
 
 
-def fill_positions(positions: NDArray[np.int32], lengths: NDArray[np.int32]) -> None:
-    if int(lengths.sum()) != len(positions):
-        raise ValueError(f"lengths add up to {lengths.sum()}, there are {len(positions)} places")
-    positions[:] = [place for length in lengths.tolist() for place in range(length)]
-
-
 def pack_streams(
     ids: NDArray[np.int32],
+    positions: NDArray[np.int32],
     mask: NDArray[np.uint8],
     logprobs: NDArray[np.float32],
-    at: int,
-    sample_ids: NDArray[np.int32],
-    sample_mask: NDArray[np.uint8],
-    sample_logprobs: NDArray[np.float32],
+    samples: list[tuple[NDArray[np.int32], NDArray[np.uint8], NDArray[np.float32]]],
 ) -> None:
-    size, response = len(sample_ids), len(sample_mask)
-    if response > size or len(sample_logprobs) != response:
-        raise ValueError(f"{size} ids, {response} mask values, {len(sample_logprobs)} log-probs")
-    if at < 0 or at + size > min(len(ids), len(mask), len(logprobs)):
-        raise ValueError(f"{size} tokens do not fit at {at} of {len(ids)}")
-    prompt = at + size - response
-    ids[at : at + size] = sample_ids
-    mask[at:prompt] = 0
-    logprobs[at:prompt] = np.nan
-    mask[prompt : at + size] = sample_mask
-    logprobs[prompt : at + size] = sample_logprobs
+    if not len(ids) == len(positions) == len(mask) == len(logprobs):
+        raise ValueError("the four streams differ in length")
+    at = 0
+    for sample_ids, sample_mask, sample_logprobs in samples:
+        size, response = len(sample_ids), len(sample_mask)
+        if response > size or len(sample_logprobs) != response:
+            raise ValueError(f"{size} ids, {response} mask values, {len(sample_logprobs)} scores")
+        if at + size > len(ids):
+            raise ValueError(f"{size} tokens do not fit at {at} of {len(ids)}")
+        prompt, end = at + size - response, at + size
+        ids[at:end], positions[at:end] = sample_ids, range(size)
+        mask[at:prompt], logprobs[at:prompt] = 0, np.nan
+        mask[prompt:end], logprobs[prompt:end] = sample_mask, sample_logprobs
+        at = end
+    if at != len(ids):
+        raise ValueError(f"{at} tokens given for {len(ids)} places")

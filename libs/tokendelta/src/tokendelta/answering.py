@@ -98,7 +98,7 @@ def _append(session: Session, segment: Segment, ids: list[int]) -> Overflow | No
         _drop_header(session, segment)
     if other_stop:
         session.rewrites.append(Rewrite(session._turns, "stop", True))
-    segment.append_context(ids[1:] if skip else ids, "environment", session._turns)
+    segment.append_context(ids, "environment", session._turns, skip)
     return None
 
 

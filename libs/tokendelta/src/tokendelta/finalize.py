@@ -98,7 +98,7 @@ def _side(blocks: Sequence[Block], own: set[Turn], size: int) -> dict[str, NDArr
     for block in blocks:
         if block.turn is None or block.turn not in own:
             continue
-        for name, offset, rows in block.turn.side:
+        for name, offset, rows in block.turn.side or ():
             if name not in streams:
                 streams[name] = np.full((size, *rows.shape[1:]), _missing(rows), dtype=rows.dtype)
             at = block.start + offset

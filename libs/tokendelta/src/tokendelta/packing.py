@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
-from tokendelta._core import fill_positions, pack_streams
+from tokendelta._core import pack_streams
 from tokendelta.balancing import first_fit_decreasing, karmarkar_karp, split_to_multiple
 from tokendelta.errors import LengthError
 from tokendelta.sample import FloatArray, IntArray, MaskArray, Sample
@@ -49,7 +50,8 @@ def pack(
 
     Batches are filled first fit decreasing. With more than one rank, batches are split until their
     number is a multiple of `ranks`, as far as there are sequences, and Karmarkar-Karp gives every
-    rank as many of them with near equal cost; the result is ordered by rank.
+    rank as many of them with near equal cost; the result is ordered by rank. The arrays of all
+    batches are views of common memory.
 
     crossover  the sequence length at which attention costs as much as the rest of the model. The
                cost of a sequence of n tokens is n + n * n / crossover; without it, n.
@@ -69,36 +71,45 @@ def pack(
             )
     bins = first_fit_decreasing(lengths, max_tokens)
     if ranks == 1:
-        return [_lay_out(samples, members, 0) for members in bins]
+        return _lay_out(samples, bins, [0] * len(bins))
     bins = split_to_multiple(bins, lengths, ranks)
     costs = [sum(_cost(lengths[i], crossover) for i in members) for members in bins]
     groups = karmarkar_karp(costs, ranks)
-    return [
-        _lay_out(samples, bins[place], rank) for rank, group in enumerate(groups) for place in group
-    ]
+    order = [place for group in groups for place in group]
+    rank_of = [rank for rank, group in enumerate(groups) for _ in group]
+    return _lay_out(samples, [bins[place] for place in order], rank_of)
 
 
 def _cost(length: int, crossover: int | None) -> float:
     return length + (length * length / crossover if crossover else 0.0)
 
 
-def _lay_out(samples: Sequence[Sample], members: Sequence[int], rank: int) -> MicroBatch:
-    chosen = [samples[index] for index in members]
-    lengths = np.array([len(sample.ids) for sample in chosen], dtype=np.int32)
-    cu_seqlens = np.zeros(len(members) + 1, dtype=np.int32)
-    np.cumsum(lengths, out=cu_seqlens[1:])
-    size = int(cu_seqlens[-1])
-    ids = np.empty(size, dtype=np.int32)
-    mask = np.empty(size, dtype=np.uint8)
-    logprobs = np.empty(size, dtype=np.float32)
-    positions = np.empty(size, dtype=np.int32)
-    fill_positions(positions, lengths)
-    at = 0
-    for sample in chosen:
-        pack_streams(ids, mask, logprobs, at, sample.ids, sample.loss_mask, sample.logprobs)
-        at += len(sample.ids)
-    index = np.array(members, dtype=np.int32)
-    return MicroBatch(ids, positions, cu_seqlens, mask, logprobs, index, rank)
+def _lay_out(
+    samples: Sequence[Sample], bins: Sequence[Sequence[int]], ranks: Sequence[int]
+) -> list[MicroBatch]:
+    """Micro-batches as views of four streams that are filled at once."""
+    chosen = [samples[index] for members in bins for index in members]
+    size = sum(len(sample.ids) for sample in chosen)
+    ids, positions = np.empty(size, dtype=np.int32), np.empty(size, dtype=np.int32)
+    mask, logprobs = np.empty(size, dtype=np.uint8), np.empty(size, dtype=np.float32)
+    pack_streams(ids, positions, mask, logprobs, [(s.ids, s.loss_mask, s.logprobs) for s in chosen])
+    batches, at = [], 0
+    for members, rank in zip(bins, ranks, strict=True):
+        ends = list(accumulate((len(samples[index].ids) for index in members), initial=0))
+        cut = slice(at, at + ends[-1])
+        at = cut.stop
+        batches.append(
+            MicroBatch(
+                ids[cut],
+                positions[cut],
+                np.array(ends, dtype=np.int32),
+                mask[cut],
+                logprobs[cut],
+                np.array(members, dtype=np.int32),
+                rank,
+            )
+        )
+    return batches
 
 
 def unpack(batches: Sequence[MicroBatch]) -> list[tuple[IntArray, MaskArray, FloatArray]]:

@@ -187,7 +187,8 @@ class Session:
             raise StateError(f"finish is {finish!r}; expected stop, length or abort")
         turn = self._turn if self._state == "open" else None
         number = self._turns if turn is None else turn.number
-        sampled, scores = _as_list(ids), _as_list(logprobs)
+        sampled = ids if isinstance(ids, list) else _as_list(ids)
+        scores = logprobs if isinstance(logprobs, list) else _as_list(logprobs)
         count = len(sampled)
         if len(scores) != count:
             raise LengthError(
@@ -216,7 +217,8 @@ class Session:
             turn.message = checked
         if rows is not None:
             offset = tokens.size - count - segment.blocks[-1].start
-            turn.side.extend((name, offset, values) for name, values in rows.items())
+            added = [(name, offset, values) for name, values in rows.items()]
+            turn.side = [*(turn.side or ()), *added]
         self._state = "sampled" if finish == "stop" else "open"
         if CHECKED:
             check_session(self)
@@ -395,8 +397,6 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _as_list(values: Any) -> list[Any]:
-    if isinstance(values, list):
-        return values
     result: list[Any] = np.asarray(values).tolist()
     return result
 
