@@ -1,0 +1,142 @@
+"""From options to the customers of a run.
+
+users = UserMaker(UserConfig(strategy="llm", model=MODEL, base_url=URL, key_env=NAME))
+services = Services(user=users, ...)                # a customer for each episode
+await users.close()
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from turnwise.engine.chat import ChatClient, ChatConfig
+from turnwise.episode import Boundary
+from turnwise.spend import Spend
+from turnwise.users.cache import CachedUser, ReplyCache
+from turnwise.users.human import HumanUser, Terminal
+from turnwise.users.model import MODEL_USERS, user_name
+from turnwise.users.offline import OfflineUser
+from turnwise.users.protocol import User
+
+UserStrategy = Literal["llm", "react", "verify", "reflection", "human", "offline"]
+
+GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
+GEMINI_KEY_ENV = "GEMINI_API_KEY"
+
+
+class UserConfig(ChatConfig):
+    """Who plays the customer."""
+
+    strategy: UserStrategy = "llm"
+    """`llm`, `react` (thinks first), `verify` (a second request checks each message), `reflection`
+    (a wrong message is thought over), `human` (this terminal) or `offline` (no model)."""
+    base_url: str = GEMINI_URL
+    """OpenAI-compatible endpoint, up to and without `/chat/completions`."""
+    model: str = Field(default="gemini-2.0-flash-lite", min_length=1)
+    """The model, by its endpoint's name."""
+    key_env: str = GEMINI_KEY_ENV
+    """Environment variable that holds the endpoint's key, kept nowhere; "" sends none."""
+    user_cache: Path | None = None
+    """JSONL file of replies: recorded ones are replayed, others asked for and recorded."""
+    user_replay: bool = False
+    """Use recorded replies alone: no request is made, and one that is missing loses its episode."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> UserConfig:
+        host = urlsplit(self.base_url).hostname
+        if self.key_env == GEMINI_KEY_ENV and host != urlsplit(GEMINI_URL).hostname:
+            raise ValueError(
+                f"key-env: {GEMINI_KEY_ENV} would be sent to {host}; name the variable that holds "
+                'the key of that endpoint, or "" for none'
+            )
+        if self.user_replay and self.user_cache is None:
+            raise ValueError("user-replay: needs user-cache, the file to replay")
+        if self.user_cache is not None and self.strategy not in MODEL_USERS:
+            raise ValueError(f"user-cache: {self.strategy} asks no model, there is nothing to keep")
+        return self
+
+
+class UserMaker:
+    """Makes the customer of each episode; they share one client, one limiter and one cache.
+
+    Attributes:
+        config: As given.
+        name: Of every customer.
+        client: Asks the model; None if none is asked.
+        cache: Recorded replies; None without.
+    """
+
+    def __init__(
+        self,
+        config: UserConfig,
+        *,
+        environ: Mapping[str, str] = os.environ,
+        terminal: Terminal | None = None,
+    ) -> None:
+        """
+        Args:
+            config: Who plays the customer.
+            environ: Where the key is.
+            terminal: Where the person sits; this process's without it.
+
+        Raises:
+            ConfigError: the key's variable is not set, or the cache's file is another kind of
+                file or missing where it is to be replayed.
+        """
+        self.config = config
+        self.client: ChatClient | None = None
+        self.cache: ReplyCache | None = None
+        self._terminal = terminal
+        asks_model = config.strategy in MODEL_USERS
+        if config.strategy == "human" and terminal is None:
+            self._terminal = Terminal()
+        if config.user_cache is not None:
+            self.cache = ReplyCache(config.user_cache, must_exist=config.user_replay)
+        if asks_model and not config.user_replay:
+            self.client = ChatClient(config, boundary=Boundary.USER, environ=environ)
+        named = user_name(config.strategy, config.model, config.temperature)
+        self.name = named if asks_model else self._plain().name
+
+    def __call__(self) -> User:
+        """A customer for one episode."""
+        if self.cache is not None:
+            make = self._plain if self.client is not None else None
+            return CachedUser(make, self.cache, name=self.name)
+        return self._plain()
+
+    @property
+    def spend(self) -> Spend:
+        """What the customers cost so far."""
+        return self.client.spend if self.client is not None else Spend()
+
+    def metrics(self) -> dict[str, float]:
+        """`user/...`: requests, tokens, US dollars, repeats, rejections, cache hits and misses."""
+        row = dict(self.spend.row())
+        if self.client is not None:
+            row["retries"] = float(self.client.retries)
+            row["empty_replies"] = float(self.client.empty_replies)
+            row["rejections"] = float(self.client.limiter.rejections)
+        if self.cache is not None:
+            row["cache_hits"] = float(self.cache.hits)
+            row["cache_misses"] = float(self.cache.misses)
+        return {f"user/{name}": value for name, value in row.items()}
+
+    async def close(self) -> None:
+        """Closes the connections of this event loop."""
+        if self.client is not None:
+            await self.client.close()
+
+    def _plain(self) -> User:
+        if self.config.strategy == "offline":
+            return OfflineUser()
+        if self.config.strategy == "human":
+            assert self._terminal is not None
+            return HumanUser(self._terminal)
+        assert self.client is not None
+        return MODEL_USERS[self.config.strategy](self.client)
