@@ -23,7 +23,7 @@ from turnwise.engine.http import HttpPool
 from turnwise.episode import Episode
 from turnwise.slime import close as close_connections
 from turnwise.slime import hooks, rollout_log
-from turnwise.slime.settings import Job
+from turnwise.slime.settings import Job, Method
 from turnwise.slime.tau import TauOptions
 
 EPISODES = 8
@@ -72,10 +72,9 @@ class Outcome:
     data: dict[str, list[Any]]
 
 
-class Counter:
+class Counter(Method):
     """The method of the test under way."""
 
-    fans_out = False
     method: TauWith
 
     async def run(self, job: Job) -> Episode:

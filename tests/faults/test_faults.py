@@ -215,7 +215,7 @@ async def test_an_engine_fault_costs_its_episode_at_most(
 async def test_what_does_not_fit_the_tokens_costs_its_episode_at_most(
     fault: Fault, checkpoint: str, undisturbed: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes = {"num_layers": 2, "moe_router_topk": 2}
+    sizes: dict[str, Any] = {"num_layers": 2, "moe_router_topk": 2}
     check(fault, await play(checkpoint, monkeypatch, engine=fault, **sizes), undisturbed)
 
 

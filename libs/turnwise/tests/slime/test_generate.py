@@ -12,9 +12,9 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import DataSource, to_train_data
-from slime_standin.desk import Desk, prompts
-from slime_standin.servers import FakeSGLang
-from turnwise.slime import eval_log, generate, rollout_log
+from slime_standin.desk import Desk, openings, prompts
+from slime_standin.servers import FakeSGLang, FakeUser
+from turnwise.slime import close, eval_log, generate, rollout_log
 
 GREEDY = {"temperature": 1.0, "top_p": 1.0, "top_k": 1, "max_new_tokens": 1024}
 
@@ -160,3 +160,30 @@ async def test_evaluation_uses_the_same_loop_and_reports_over_tasks(
     assert numbers["eval/turnwise/started"] == 12
     assert (numbers["extra"], numbers["eval/step"]) == (1.0, 0)
     assert server.calls[0].body["sampling_params"]["top_k"] == 1
+
+
+async def test_a_customer_played_by_a_model_is_asked_and_its_cost_is_logged(
+    args: Callable[..., Any], server: FakeSGLang
+) -> None:
+    def says(messages: list[dict[str, Any]]) -> str:
+        text = str(messages)
+        found = [words for words, task in openings().items() if task.instruction[:60] in text]
+        return "###STOP###" if "done" in messages[-1]["content"] else found[0]
+
+    async with FakeUser(says) as endpoint:
+        arguments = args(
+            turnwise={
+                "user_strategy": "llm",
+                "user_model": "customer",
+                "user_url": f"{endpoint.url}/v1",
+                "user_key_env": "",
+                "user": {"read_price": 1000.0},
+            }
+        )
+        sample = await generate(arguments, prompts(1)[0], dict(GREEDY))
+        assert sample.metadata["turnwise"]["ending"] == "finished", sample.metadata
+        assert sample.reward == 1.0
+        assert rollout_log(0, arguments, [sample], {}, 1.0) is True
+        await close()
+    (numbers,) = logging_utils.logged
+    assert numbers["rollout/turnwise/user/requests"] == len(endpoint.calls) == 2

@@ -98,3 +98,19 @@ def test_every_hook_can_be_loaded_by_the_path_that_slime_is_given() -> None:
 
     for path in HOOKS.values():
         assert callable(load_function(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"agent_strategy": "react"}, "the hooks can't play react"),
+        ({"user_strategy": "llm", "user_key_env": "NO_SUCH_KEY", "user_url": "http://h/v1"}, "KEY"),
+        ({"user_strategy": "llm", "user_url": "http://h/v1"}, "GEMINI_API_KEY would be sent to h"),
+        ({"user": {"concurency": 3}}, "user: concurency"),
+    ],
+)
+def test_what_the_hooks_cannot_play_is_refused_before_any_episode(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make_method(read_settings(make_args(turnwise={**TAU, **options})))

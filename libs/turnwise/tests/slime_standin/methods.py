@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import tokendelta
 from turnwise.engine.http import HttpPool
 from turnwise.episode import Ending, Episode
-from turnwise.slime.settings import Job
+from turnwise.slime.settings import Job, Method
 from turnwise.slime.tau import TauMethod, TauOptions
 from turnwise.taubench.task import STOP, Task
 from turnwise.users import OfflineUser, User, UserReply
@@ -20,7 +21,7 @@ class TauWith(TauMethod):
 
     def __init__(self, options: TauOptions, user: Callable[[], User]) -> None:
         super().__init__(options)
-        self._user = user
+        self._services = replace(self._services, user=user)
 
 
 class EndpointUser:
@@ -90,7 +91,7 @@ class Forgetful:
         return await self._inner.reply(agent_text)
 
 
-class TwoSegments:
+class TwoSegments(Method):
     """Asks the engine two questions; each is a segment of its own."""
 
     fans_out = True
@@ -117,7 +118,7 @@ class TwoSegments:
         )
 
 
-class Broken:
+class Broken(Method):
     """A method with a mistake in it, for rows with an odd prompt."""
 
     fans_out = True

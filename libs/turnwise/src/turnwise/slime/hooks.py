@@ -134,8 +134,15 @@ async def generate(
     return sample
 
 
+def service_metrics() -> dict[str, float]:
+    """Numbers of the methods' services, totals since the process began."""
+    return {name: value for one in _shared.values() for name, value in one.method.metrics().items()}
+
+
 async def close() -> None:
     """Closes this event loop's connections. A later episode opens them again."""
+    for one in _shared.values():
+        await one.method.close()
     pool = _pools.pop(asyncio.get_running_loop(), None)
     if pool is not None:
         await pool.close()

@@ -22,6 +22,7 @@ from slime.observability.metric_utils import (  # type: ignore[import-not-found]
 )
 
 from turnwise.slime import books
+from turnwise.slime.hooks import service_metrics
 from turnwise.slime.rewards import distinct
 from turnwise.slime.samples import FACTS, score_of
 from turnwise.trials import mean_score, pass_hat_k
@@ -54,7 +55,7 @@ def rollout_log(
         numbers |= _prefixed(own, "rollout/")
         speed = rollout_metrics.compute_perf_metrics_from_samples(args, scored, rollout_time)
         numbers |= _prefixed(speed, "perf/")
-    numbers |= _prefixed(page.metrics(), "rollout/turnwise/")
+    numbers |= _prefixed(page.metrics() | service_metrics(), "rollout/turnwise/")
     logger.info("rollout %d: %s", rollout_id, page.equation())
     _log(args, numbers, rollout_id, "rollout/step")
     page.check()
@@ -80,7 +81,7 @@ def eval_log(
     numbers = dict(extra_metrics or {})
     for name, dataset in data.items():
         numbers |= _dataset(args, name, dataset.get("samples") or [])
-    numbers |= _prefixed(page.metrics(), "eval/turnwise/")
+    numbers |= _prefixed(page.metrics() | service_metrics(), "eval/turnwise/")
     logger.info("eval %d: %s", rollout_id, page.equation())
     _log(args, numbers, rollout_id, "eval/step")
     page.check()

@@ -8,9 +8,10 @@ options of that method. `tau` is built in; any other method is named by its impo
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from turnwise.config import ConfigError
 from turnwise.engine import SamplingParams
@@ -48,7 +49,7 @@ class Job:
     seed: int
 
 
-class Method(Protocol):
+class Method(ABC):
     """An agent loop with its reward, as the local backend runs it too.
 
     Attributes:
@@ -56,16 +57,23 @@ class Method(Protocol):
             history.
     """
 
-    @property
-    def fans_out(self) -> bool: ...
+    fans_out: bool = False
 
+    @abstractmethod
     async def run(self, job: Job) -> Episode:
         """Plays one episode; failures become its ending.
 
         Raises:
             ConfigError: the row names what does not exist.
         """
-        ...
+
+    def metrics(self) -> Mapping[str, float]:
+        """Numbers of its services, totals since the start, for the trackers."""
+        return {}
+
+    async def close(self) -> None:
+        """Closes what it keeps open for the running event loop."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

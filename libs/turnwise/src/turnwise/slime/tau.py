@@ -6,47 +6,44 @@ before those of `args.turnwise`, so that one run trains on one split and evaluat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from turnwise.config import ConfigError
 from turnwise.episode import Episode
 from turnwise.launch.preset import TauConfig
-from turnwise.slime.settings import Job
+from turnwise.slime.settings import Job, Method
 from turnwise.taubench import SourceError, Task, load_tasks
 from turnwise.taubench.episode import Services, default_services, run_episode
-from turnwise.users import OfflineUser, User
+from turnwise.users import UserConfig, UserMaker
 
 
 class TauOptions(TauConfig):
-    """`args.turnwise` of the method tau: the options of a run's [tau], and further ones."""
+    """`args.turnwise` of the method tau: the options of a run's [tau]."""
 
-    prompt: Literal["full", "compact"] = "full"
-    """What the policy is shown; `compact` is for policies of a few million parameters."""
-    several_calls: Literal["first", "all", "error"] = "first"
-    """What to do with more than one call in a turn."""
-    max_format_errors: int = Field(default=3, ge=1)
-    """Turns in a row without a readable call after which an episode stops."""
-    user_deadline_s: float = Field(default=120.0, gt=0)
-    """Seconds for each message of the customer."""
-    engine_deadline_s: float = Field(default=600.0, gt=0)
-    """Seconds for each sampled turn, repeats of a request included."""
+    user: dict[str, Any] = Field(default_factory=dict)
+    """Further options of the customer, as `turnwise.users.UserConfig` has them: `concurrency`,
+    `requests_per_minute`, `spend_cap_usd`, `user_cache`, ..."""
 
 
-class TauMethod:
-    """See `turnwise.taubench.episode`. Keeps `Method`."""
-
-    fans_out = False
+class TauMethod(Method):
+    """See `turnwise.taubench.episode`."""
 
     def __init__(self, options: TauOptions) -> None:
+        if options.agent_strategy != "tool-calling":
+            raise ConfigError(f"agent-strategy: the hooks can't play {options.agent_strategy}")
         self._options = options
-        self._user = _user_maker(options)
+        self._users = _users(options)
+        services = default_services(options.prompt)
+        # The compact view goes with an offline customer of its own.
+        own = options.user_strategy == "offline" and options.prompt == "compact"
         self._services = replace(
-            default_services(options.prompt),
+            services,
+            user=services.user if own else self._users,
             several_calls=options.several_calls,
             max_turns=options.max_turns,
             max_format_errors=options.max_format_errors,
@@ -59,8 +56,7 @@ class TauMethod:
     async def run(self, job: Job) -> Episode:
         """See `Method`."""
         task = self._task(job)
-        maker = self._user if self._user is not None else self._services.user
-        services: Services = replace(self._services, user=job.wrap_user(maker))
+        services: Services = replace(self._services, user=job.wrap_user(self._services.user))
         return await run_episode(
             task,
             job.policy,
@@ -69,6 +65,14 @@ class TauMethod:
             group_id=job.group_id,
             seed=job.seed,
         )
+
+    def metrics(self) -> Mapping[str, float]:
+        """Requests, tokens, US dollars, repeats and cache hits of the customers."""
+        return self._users.metrics()
+
+    async def close(self) -> None:
+        """Closes the connections to the customers' endpoint."""
+        await self._users.close()
 
     def _task(self, job: Job) -> Task:
         domain = job.metadata.get("env", self._options.env)
@@ -103,9 +107,14 @@ def _tasks(domain: str, split: str) -> tuple[Task, ...]:
         raise ConfigError(f"tasks of {domain} {split}: {error}") from error
 
 
-def _user_maker(options: TauOptions) -> Callable[[], User] | None:
-    if options.agent_strategy != "tool-calling":
-        raise ConfigError(f"agent-strategy {options.agent_strategy} can't be played by the hooks")
-    if options.user_strategy == "offline":
-        return None if options.prompt == "compact" else OfflineUser
-    raise ConfigError(f"user-strategy {options.user_strategy} can't be played by the hooks")
+def _users(options: TauOptions) -> UserMaker:
+    given = {
+        "strategy": options.user_strategy,
+        "model": options.user_model,
+        "base_url": options.user_url,
+        "key_env": options.user_key_env,
+    }
+    try:
+        return UserMaker(UserConfig(**{**given, **options.user}))
+    except ConfigError as error:
+        raise ConfigError(f"user: {error}") from None
