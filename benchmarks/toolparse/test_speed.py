@@ -1,6 +1,6 @@
 """Construct and parse against the floor: `str.find` and the json module, no checks, no spans.
 
-    pytest benchmarks/toolparse --benchmark-enable --benchmark-columns=min,median,rounds
+    pytest benchmarks/toolparse --benchmark-enable --benchmark-timer=time.process_time
     ./pants test --force --output=all benchmarks/toolparse -- --benchmark-enable
 
 `parse` reads and checks the text; `arguments` also decodes the arguments of every call, which
