@@ -30,7 +30,7 @@ from weakref import WeakKeyDictionary
 
 import aiohttp
 import msgspec
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from turnwise.config import Config, ConfigError
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, crossing
@@ -89,33 +89,29 @@ class ChatConfig(Config):
     spend_cap_usd: float | None = Field(default=None, gt=0)
     """Nothing is sent that might cost more than this in all."""
 
-    @field_validator("base_url")
-    @classmethod
-    def _is_bare(cls, text: str) -> str:
-        return check_url(text)
-
-    @field_validator("key_env")
-    @classmethod
-    def _is_a_name(cls, name: str) -> str:
-        if name and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError("must be the name of an environment variable, not the key itself")
-        return name
-
+    # On the whole, since the error of a single field shows what was given, which may be a secret.
     @model_validator(mode="after")
-    def _cap_has_prices(self) -> ChatConfig:
+    def _is_sound(self) -> ChatConfig:
+        check_url(self.base_url)
+        if self.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_env):
+            raise ValueError("key-env: must be the name of a variable, not the key itself")
         if self.spend_cap_usd is not None and not (self.read_price or self.write_price):
             raise ValueError("spend-cap-usd: needs read-price and write-price")
         return self
 
 
-def check_url(text: str) -> str:
-    """The URL without a slash at its end. Raises ValueError if it is none or may hold a secret."""
-    url = urlsplit(text)
+def check_url(text: str) -> None:
+    """Raises ValueError, without showing it, if `text` is no URL or may hold a secret."""
+    try:
+        url = urlsplit(text)
+    except ValueError:
+        url = urlsplit("")
     if url.scheme not in ("http", "https") or not url.hostname:
-        raise ValueError("must be a URL such as http://HOST:30000/v1")
+        raise ValueError("base-url: must be a URL such as http://HOST:30000/v1")
     if "@" in url.netloc or url.query or url.fragment:
-        raise ValueError("must hold no user, query or fragment; a key goes into the environment")
-    return text.rstrip("/")
+        raise ValueError(
+            "base-url: must hold no user, query or fragment; a key goes into the environment"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +166,7 @@ class ChatClient:
         self.empty_replies = 0
         self._boundary = boundary
         self._environ = environ
-        self._url = f"{config.base_url}/chat/completions"
+        self._url = f"{config.base_url.rstrip('/')}/chat/completions"
         self._backoff = Backoff(first_s=config.backoff_s)
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession]
         self._pools = WeakKeyDictionary()
