@@ -69,10 +69,11 @@ def advantages(
     scored = scores_G[~np.isnan(scores_G)]
     if scored.size == 0:
         return np.full_like(scores_G, np.nan)
-    centred = scores_G - scored.mean()
+    centred: NDArray[np.float64] = scores_G - float(scored.mean())
     if not std_normalization:
         return centred
-    return centred / (_std(scored) + STD_EPSILON)
+    normalised: NDArray[np.float64] = centred / (_std(scored) + STD_EPSILON)
+    return normalised
 
 
 def drop_reason(scores_G: NDArray[np.float64], *, require_spread: bool = True) -> Drop | None:
