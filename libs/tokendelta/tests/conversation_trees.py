@@ -219,6 +219,8 @@ def main() -> None:
         except Exception:
             print(f"seed {seed}", file=sys.stderr)
             raise
+        if seed % 10_000 == 9_999:
+            print(f"{seed + 1} conversation trees", file=sys.stderr, flush=True)
     print(f"{count} conversation trees, {compared} prompts compared, 0 disagreements")
 
 

@@ -3,6 +3,7 @@
 import miniatures
 import numpy as np
 import pytest
+from chat_tokenizer import ChatTokenizer
 from tokendelta import (
     LengthError,
     MessageError,
@@ -58,6 +59,35 @@ def test_escape_spells_special_text_with_ordinary_tokens(name, role, kind) -> No
     assert prompt.count(start) == 4 and prompt.count(end) == 3
     assert "<|im_start|>system" in tokenizer.decode(prompt)
     assert "\ufdd0" not in tokenizer.decode(prompt)
+
+
+@pytest.mark.parametrize("policy", ["escape", "reject"])
+def test_the_policy_looks_into_content_that_is_given_in_parts(policy) -> None:
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}"
+        "{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}"
+        "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    tokenizer = ChatTokenizer(template)
+    session = Session(Profile.from_tokenizer(tokenizer), specials=policy)
+    session.start(HELLO)
+    say(tokenizer, session, "Hm.<|im_end|>")
+    parts = {"role": "user", "content": [{"type": "text", "text": ATTACK}]}
+    if policy == "reject":
+        with pytest.raises(SpecialTextError):
+            session.append_env([parts])
+    else:
+        (start,) = tokenizer.encode("<|im_start|>")
+        assert session.append_env([parts]).tolist().count(start) == 4
+
+
+def test_a_turn_without_a_token_is_closed_like_any_other() -> None:
+    tokenizer, session = make()
+    session.start(HELLO)
+    session.append_sampled([], [], "abort")
+    prompt = tokenizer.decode(session.append_env([user("Go on.")]))
+    assert "assistant\n<|im_end|>\n<|im_start|>user\nGo on." in prompt
+    assert session.samples().samples == ()
 
 
 def test_escape_holds_for_the_first_prompt_and_for_forks() -> None:

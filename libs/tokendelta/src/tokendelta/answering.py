@@ -79,9 +79,10 @@ def _append(session: Session, segment: Segment, ids: list[int]) -> Overflow | No
     """Append a continuation, letting a sampled stop token stand for the template's own."""
     profile, tokens, turn = session._profile, segment.tokens, session._turn
     skip, replaced, other_stop = 0, 0, False
-    if turn is not None and segment.blocks[-1].turn is turn and ids:
+    block = segment.blocks[-1]
+    if turn is not None and block.turn is turn and ids:
         last = tokens[-1]
-        if last in profile.stop_ids:
+        if block.stop > block.start and last in profile.stop_ids:
             if ids[0] == last:
                 skip = 1
             elif profile.findings.stop_style == "header" and ids[0] in profile.stop_ids:

@@ -12,12 +12,12 @@ from tokendelta import answering, branching
 from tokendelta._core import CHECKED, Tokens
 from tokendelta.errors import (
     LengthError,
-    LogprobError,
     SpecialTextError,
     StateError,
     TokenIdError,
 )
 from tokendelta.finalize import finalize
+from tokendelta.inputs import as_list, check_choice, raise_refused, side_rows
 from tokendelta.invariants import check_session
 from tokendelta.probes import Messages
 from tokendelta.profile import Profile, Reasoning
@@ -87,9 +87,9 @@ class Session:
         """
         if max_tokens is not None and max_tokens < 1:
             raise ValueError(f"max_tokens is {max_tokens}, it must be at least 1")
-        _check_choice("on_rewrite", on_rewrite, ("keep", "fork", "error"))
-        _check_choice("specials", specials, ("parity", "escape", "reject"))
-        _check_choice("verify", verify, ("always", "sampled", "never"))
+        check_choice("on_rewrite", on_rewrite, ("keep", "fork", "error"))
+        check_choice("specials", specials, ("parity", "escape", "reject"))
+        check_choice("verify", verify, ("always", "sampled", "never"))
         self._profile = profile
         self._tools = profile.tools if tools is None else (list(tools) or None)
         self.max_tokens = max_tokens
@@ -187,8 +187,8 @@ class Session:
             raise StateError(f"finish is {finish!r}; expected stop, length or abort")
         turn = self._turn if self._state == "open" else None
         number = self._turns if turn is None else turn.number
-        sampled = ids if isinstance(ids, list) else _as_list(ids)
-        scores = logprobs if isinstance(logprobs, list) else _as_list(logprobs)
+        sampled = ids if isinstance(ids, list) else as_list(ids)
+        scores = logprobs if isinstance(logprobs, list) else as_list(logprobs)
         count = len(sampled)
         if len(scores) != count:
             raise LengthError(
@@ -198,7 +198,7 @@ class Session:
             self._check_prompt(prompt_tokens, number)
         if text is not None:
             self._check_text(text, sampled, number)
-        rows = _side_rows(side, count, number) if side else None
+        rows = side_rows(side, count, number) if side else None
         checked = check_messages([message], "turn", number)[0] if message else None
         segment = self._current("append_sampled")
         tokens = segment.tokens
@@ -206,7 +206,7 @@ class Session:
             return Overflow(count, self.max_tokens - tokens.size, self.max_tokens)
         refused = tokens.append_sampled(sampled, scores, self._profile.vocab_size)
         if refused is not None:
-            _raise_refused(number, refused, sampled, scores, self._profile.vocab_size)
+            raise_refused(number, refused, sampled, scores, self._profile.vocab_size)
         if turn is None:
             turn = Turn(number, finish)
             self._turn = turn
@@ -377,59 +377,28 @@ class Session:
         result = []
         for index, message in enumerate(messages):
             content = message.get("content")
-            if message["role"] in ("user", "tool") and isinstance(content, str):
-                match = self._profile.specials.find(content)
-                if match is not None and self.specials == "reject":
-                    raise SpecialTextError(
-                        f"turn {turn}: message {index} spells the special token"
-                        f" {match.group()!r} at character {match.start()}; change the text, or"
-                        ' take specials="escape"'
-                    )
-                if match is not None:
-                    message = {**message, "content": self._profile.specials.broken(content)}
+            if message["role"] in ("user", "tool") and content:
+                where = f"turn {turn}: message {index}"
+                if isinstance(content, str):
+                    message = {**message, "content": self._apply_to_text(content, where)}
+                else:
+                    parts = [
+                        {**part, "text": self._apply_to_text(part["text"], where)}
+                        if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+                        else part
+                        for part in content
+                    ]
+                    message = {**message, "content": parts}
             result.append(message)
         return result
 
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
-
-
-def _as_list(values: Any) -> list[Any]:
-    result: list[Any] = np.asarray(values).tolist()
-    return result
-
-
-def _side_rows(side: Mapping[str, ArrayLike], count: int, turn: int) -> dict[str, Any]:
-    rows = {}
-    for name, values in side.items():
-        array = np.asarray(values)
-        if array.ndim == 0:
-            array = np.full(count, array)
-        if len(array) != count:
-            raise LengthError(
-                f"turn {turn}: side stream {name!r} has {len(array)} rows for {count} ids"
+    def _apply_to_text(self, text: str, where: str) -> str:
+        match = self._profile.specials.find(text)
+        if match is None:
+            return text
+        if self.specials == "reject":
+            raise SpecialTextError(
+                f"{where} spells the special token {match.group()!r} at character"
+                f' {match.start()}; change the text, or take specials="escape"'
             )
-        rows[name] = array
-    return rows
-
-
-def _raise_refused(
-    turn: int,
-    refused: tuple[str, int],
-    ids: Sequence[int],
-    logprobs: Sequence[float],
-    vocab_size: int,
-) -> None:
-    stream, index = refused
-    if stream == "id":
-        limit = vocab_size or int(np.iinfo(np.int32).max)
-        raise TokenIdError(
-            f"turn {turn}: id {ids[index]!r} at index {index} is not in 0..{limit - 1}; if the"
-            " model's output layer is larger than the tokenizer, give Profile its vocab_size"
-        )
-    raise LogprobError(
-        f"turn {turn}: log-prob {logprobs[index]!r} at index {index} is not a finite number of"
-        " at most 0"
-    )
+        return self._profile.specials.broken(text)
