@@ -290,6 +290,7 @@ async def test_256_turns_at_once_share_the_pool(server: FakeSGLang, pool: HttpPo
     turns = await asyncio.gather(*(ask(found, session=str(number)) for number in range(256)))
     assert all(turn.ids.tolist() == TURN.ids for turn in turns)
     assert {call.session for call in server.calls} == {str(number) for number in range(256)}
+    assert not found._requests, "answered requests are still held"
 
 
 async def test_a_stale_connection_is_replaced(server: FakeSGLang, pool: HttpPool) -> None:
