@@ -178,6 +178,14 @@ def test_trailing_text_and_fences_are_flagged_and_do_not_hinder() -> None:
     assert [f.kind for f in toolparse.parse(f"```\n{call}\n```\n").flags] == ["in_code_fence"]
 
 
+def test_a_text_that_ends_inside_an_opening_tag_says_so() -> None:
+    parsed = toolparse.parse("Let me look. <tool_ca<|im_end|>")
+    assert [(f.kind, f.group) for f in parsed.flags][0] == ("partial_open_tag", "truncation")
+    assert parsed.flags[0].span == (13, 21)
+    assert toolparse.parse("a < b <tool").content == "a < b <tool"
+    assert toolparse.parse("a <to").flags == []
+
+
 def test_half_surrogates_in_the_text_are_replaced_and_never_raise() -> None:
     parsed = toolparse.parse("\ud83d" + written("qwen25", [("f", {"a": "x"})]))
     assert parsed.content == "\ufffd" and parsed.calls[0].span[0] == 1

@@ -29,6 +29,7 @@ _SENTENCES: Final = {
     "markers_missing": "The text looks like a call without its tags; was it decoded without "
     "special tokens?",
     "looks_like": "The text looks like a call in another format.",
+    "partial_open_tag": "The text ends inside the tag that would open a tool call.",
     "stop_token": "The text ends with a stop token.",
     "trailing_text": "There is text after the last call.",
     "in_code_fence": "The call stands inside a code fence.",
@@ -82,9 +83,26 @@ def flags(parsed: Parsed) -> list[Error]:
         other = _without_markers(parsed)
         if other is not None:
             add(other[0], (0, len(data)), other[1])
+    end = parsed.cut if parsed.cut >= 0 else len(data)
+    start = _partial_opener(parsed, end)
+    if start >= 0:
+        add("partial_open_tag", (start, end))
     if parsed.cut >= 0:
         add("stop_token", (parsed.cut, len(data)))
     return found
+
+
+def _partial_opener(parsed: Parsed, end: int) -> int:
+    """Where the content ends with the beginning of an opener, four bytes or more; or -1."""
+    data = parsed.source.data
+    content = parsed.content_byte_spans
+    if not content or content[-1][1] != end:
+        return -1
+    for opener in parsed.grammar.openers:
+        for size in range(min(len(opener), end - content[-1][0]), 3, -1):
+            if size < len(opener) and data.startswith(opener[:size], end - size, end):
+                return end - size
+    return -1
 
 
 class _Fences:

@@ -356,11 +356,6 @@ def formats() -> tuple[str, ...]:
     return (*_BUILDERS, *ALIASES)
 
 
-def canonical_name(name: str) -> str:
-    """The name under which a format stands in the table."""
-    return ALIASES.get(name, name)
-
-
 def grammar_of(name: str) -> Grammar:
     """The grammar of a format; ValueError names the nearest format."""
     grammar = _BUILT.get(name)

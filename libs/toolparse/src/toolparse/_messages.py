@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 _SENTENCES: Final = {
     "unclosed": "The tool call was cut off before it ended.",
-    "partial_open_tag": "The text ends inside the tag that would open a tool call.",
     "empty_body": "The tool call is empty.",
     "bad_json": "The tool call is not valid JSON",
     "extra_data": "There is text after the call inside the same block; write one call per block.",
