@@ -150,7 +150,7 @@ def bytes_per_environment(implementation: Implementation, task: Task, count: int
     kept = [after_the_ground_truth(implementation, task) for _ in range(count)]
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    return used / count
+    return used / len(kept)
 
 
 @DOMAINS
