@@ -46,10 +46,10 @@ def compare(tokenizer, messages, seen):
 
 @pytest.mark.parametrize("name", miniatures.MINIATURES)
 def test_equal_results_and_errors_on_miniatures(name) -> None:
-    seen = Counter()
+    tokenizer, seen = miniatures.load(name), Counter()
     for conversation in CONVERSATIONS:
-        compare(miniatures.load(name), conversation.messages, seen)
-        compare(miniatures.load(name), inline(conversation.messages), seen)
+        compare(tokenizer, conversation.messages, seen)
+        compare(tokenizer, inline(conversation.messages), seen)
     assert seen["returned"] > 20
 
 

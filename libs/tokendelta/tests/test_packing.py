@@ -78,6 +78,12 @@ def test_groups_hold_everything_once_and_as_many(costs, parts) -> None:
     assert max(totals) - min(totals) <= 2 * max(costs)
 
 
+def test_the_heaviest_group_is_merged_with_the_lightest() -> None:
+    costs = [float(cost) for cost in range(1, 17)]
+    groups = karmarkar_karp(costs, 4)
+    assert [sum(costs[i] for i in group) for group in groups] == [34.0] * 4
+
+
 def test_a_sample_that_does_not_fit_is_named() -> None:
     with pytest.raises(LengthError, match="sample 1 has 30 tokens, more than max_tokens=20"):
         pack([sample(10, 5), sample(30, 5)], 20)
