@@ -23,8 +23,9 @@ from dataclasses import dataclass
 _SCRATCHPAD = re.compile(
     r"<(/?)(?:think|thinking|thought|thoughts|reasoning|scratchpad|reflection)>", re.IGNORECASE
 )
-_STOP = re.compile(r"#{2,}[ \t]*(?:STOP|TRANSFER)\b[ \t]*#*", re.IGNORECASE)
-_OUT_OF_SCOPE = re.compile(r"#{2,}[ \t]*OUT[ _-]OF[ _-]SCOPE\b[ \t]*#*", re.IGNORECASE)
+# Every run before what must match is bounded, so that no answer takes more than linear time.
+_STOP = re.compile(r"#{2,6}[ \t]{0,3}(?:STOP|TRANSFER)\b[ \t]{0,3}#*", re.IGNORECASE)
+_OUT_OF_SCOPE = re.compile(r"#{2,6}[ \t]{0,3}OUT[ _-]OF[ _-]SCOPE\b[ \t]{0,3}#*", re.IGNORECASE)
 _SPEAKER = re.compile(r"\A\s*(?:customer|user)[ \t]*:[ \t]*", re.IGNORECASE)
 
 _SENTENCE = re.compile(r"[^.?!\n]+[.?!]*")
@@ -49,12 +50,12 @@ _DECLINES = re.compile(
     re.IGNORECASE,
 )
 
-_LABEL = r"(?:{})[ \t]*\**[ \t]*:[ \t]*\**"
+_LABEL = r"(?:{})[ \t]{{0,3}}\*{{0,3}}[ \t]{{0,3}}:[ \t]{{0,3}}\*{{0,3}}"
 _THOUGHTS = "(?:inner )?thoughts?|thinking|reasoning|reflection|analysis|rationale"
 _REPLIES = r"(?:(?:user|customer|my|final)(?:'s)? )?(?:reply|response|answer|message)"
 _OTHERS = "agent|assistant|observation|user|customer"
 _LINE_LABEL = re.compile(
-    rf"^[ \t>#*_-]*(?:(?P<reply>{_LABEL.format(_REPLIES)})|"
+    rf"^[ \t>#*_-]{{0,16}}(?:(?P<reply>{_LABEL.format(_REPLIES)})|"
     rf"{_LABEL.format(f'{_THOUGHTS}|{_OTHERS}')})",
     re.IGNORECASE | re.MULTILINE,
 )
