@@ -37,17 +37,25 @@ DESCRIPTION = (
     " usage or configuration, 4 run failed, 130 interrupted."
 )
 
+SPLIT_CLAIM = {
+    "held-out": "Held-out and training tasks are real tau-bench retail tasks that share no order"
+    " and no customer; no setting was chosen on the held-out ones.",
+    "tune": "Tune and training tasks are real tau-bench retail tasks that share no order and no"
+    " customer; settings were chosen on the tune tasks, so the result flatters.",
+    "dev": "These are upstream's dev tasks.",
+    "test": "These are upstream's test tasks.",
+}
 FAMILY_CLAIM = (
-    "Held-out and training tasks are real tau-bench retail tasks that share no order and no"
-    " customer; no setting was chosen on the held-out ones.",
     "Only tasks whose one write is cancelling a pending order or returning items of a delivered"
     " one: 168 of the 500 training tasks.",
     "The prompt is compact: five tools, shortened orders, no policy document. The score is not"
     " comparable with published tau-bench scores.",
     "The customer is simulated offline: it says everything at once, and leaves after the agent's"
     " first statement.",
-    "The policy was warmed up on synthetic dialogues, a share of them with typical mistakes. A"
-    " rise shows that the mistakes were unlearnt on unseen tasks, not that a new skill was found.",
+)
+SHIPPED_CLAIM = (
+    "The policy was warmed up on synthetic dialogues, half of them with a typical mistake. A rise"
+    " shows that the mistakes were unlearnt on unseen tasks, not that a new skill was found."
 )
 FULL_CLAIM = (
     "The prompt is the policy document with all tools of the domain.",
@@ -79,8 +87,8 @@ class TauOptions(TrainOptions):
     """Tasks to evaluate on: held-out and tune with the compact prompt, dev and test with full."""
     include_failing_ground_truth: bool = False
     """Train also on tasks whose annotated write fails (full prompt)."""
-    device: str = "cpu"
-    """Device of the policy: cpu or cuda."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Device of the policy."""
 
     @model_validator(mode="after")
     def _check_tasks(self) -> TauOptions:
@@ -93,7 +101,7 @@ class TauOptions(TrainOptions):
             )
         if self.env == "airline":
             raise ValueError("airline has no training tasks; it can be evaluated, not trained on")
-        if self.device.startswith("cuda") and not torch.cuda.is_available():
+        if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device cuda: this torch finds no GPU")
         return self
 
@@ -101,6 +109,10 @@ class TauOptions(TrainOptions):
 def train_here(argv: Sequence[str]) -> int:
     """The command: reads options, trains, prints the verdict; returns the exit code."""
     options = parse_args(TauOptions, argv, prog=PROG, description=DESCRIPTION)
+    if options.resume:
+        options = _as_started(options, argv)
+    if options.backend == "slime":
+        raise ConfigError("backend slime is chosen on the command line, --backend slime")
     if options.dry_run:
         print(options.model_dump_json(indent=2))
         return 0
@@ -140,6 +152,10 @@ def make_job(options: TauOptions, policy: LoadedPolicy) -> Job[Task]:
     """Tasks, episode and claim that go with the options."""
     services = default_services(options.prompt)
     train_tasks, eval_tasks = _tasks(options)
+    profile = tokendelta.Profile.from_tokenizer(
+        policy.tokenizer, tools=services.view.tools(options.env)
+    )
+    _check_room(options, profile, services.view.system(options.env))
 
     async def run(rollout: Rollout[Task], sampler: Policy) -> Episode:
         return await run_episode(
@@ -156,14 +172,37 @@ def make_job(options: TauOptions, policy: LoadedPolicy) -> Job[Task]:
         train_tasks=_by_id(train_tasks),
         eval_tasks=_by_id(eval_tasks),
         run_episode=run,
-        profile=tokendelta.Profile.from_tokenizer(
-            policy.tokenizer, tools=services.view.tools(options.env)
-        ),
+        profile=profile,
         tool_format="qwen25",
         user=services.user().name,
         noop_baseline=noop_baseline(eval_tasks),
-        claim=FAMILY_CLAIM if options.prompt == "compact" else FULL_CLAIM,
+        claim=_claim(options),
+        split=options.eval_split,
     )
+
+
+def _claim(options: TauOptions) -> tuple[str, ...]:
+    """What the result shows and what it does not, for these options."""
+    return (
+        SPLIT_CLAIM[options.eval_split],
+        *(FAMILY_CLAIM if options.prompt == "compact" else FULL_CLAIM),
+        *((SHIPPED_CLAIM,) if options.hf_checkpoint == SHIPPED else ()),
+    )
+
+
+def _check_room(options: TauOptions, profile: tokendelta.Profile, system: str) -> None:
+    """Raises ConfigError where the system prompt leaves no room for a turn."""
+    session = tokendelta.Session(profile)
+    messages = [{"role": "system", "content": system}, {"role": "user", "content": ""}]
+    prompt = session.start(messages)
+    assert not isinstance(prompt, tokendelta.Overflow)
+    needed = len(prompt) + options.rollout_max_response_len
+    if needed > options.rollout_max_context_len:
+        raise ConfigError(
+            f"--rollout-max-context-len {options.rollout_max_context_len}: system prompt and tools"
+            f" take {len(prompt)} tokens, one turn {options.rollout_max_response_len}; give at"
+            f" least {needed}, and room for the conversation"
+        )
 
 
 def _tasks(options: TauOptions) -> tuple[Sequence[Task], Sequence[Task]]:
@@ -195,6 +234,16 @@ def _folder(options: TauOptions, policy: LoadedPolicy) -> tuple[RunFolder, TauOp
     if folder is None:
         folder = RunFolder.create(options.run_dir, "tau", options.model_dump(mode="json"))
     return folder, options
+
+
+def _as_started(options: TauOptions, argv: Sequence[str]) -> TauOptions:
+    """The options that the run was started with, where the command line says nothing else."""
+    assert options.run_dir is not None
+    started = RunFolder.open(options.run_dir).read_config()
+    known = {name: started[name] for name in TauOptions.model_fields if name in started}
+    for name in ("config", "resume", "run_dir", "dry_run"):
+        known.pop(name, None)
+    return parse_args(TauOptions, argv, prog=PROG, description=DESCRIPTION, defaults=known)
 
 
 _MAY_CHANGE = {"config", "resume", "run_dir", "num_rollout", "save_interval", "threads", "dry_run"}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -84,11 +85,19 @@ def test_options_that_make_no_sense_exit_with_2_and_say_why(
         (["--config", "absent.toml"], "absent.toml"),
         (["--resume", "--run-dir", "absent"], "absent"),
         (["--backend", "slime", "--config", "absent.toml"], "absent.toml"),
+        (["--rollout-max-context-len", "200"], "system prompt and tools take"),
     ],
 )
 def test_what_is_missing_is_named(argv: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words.replace(".", r"\.")):
         train(argv)
+
+
+def test_the_cluster_is_not_chosen_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('backend = "slime"')
+    with pytest.raises(ValueError, match="chosen on the command line"):
+        train(["--config", str(path)])
 
 
 def test_a_run_folder_with_a_run_in_it_is_not_written_over(tmp_path: Path) -> None:
@@ -121,7 +130,10 @@ def small_policy(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, policy: Path, *more: str) -> subprocess.Popen[str]:
-    words = [*TINY, "--hf-checkpoint", str(policy), "--run-dir", str(folder), *more]
+    return start(*TINY, "--hf-checkpoint", str(policy), "--run-dir", str(folder), *more)
+
+
+def start(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "apps.trainers.tau.train", *words],
         stdout=subprocess.PIPE,
@@ -139,7 +151,9 @@ def test_a_whole_run_ends_with_a_verdict_and_a_policy_that_loads(
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert output.count("4 started = ") == 2
-    assert "No rise is shown" in output
+    assert "No rise is shown: tune pass rate" in output
+    assert "so the result flatters" in output
+    assert "warmed up" not in output
     assert "Doing nothing scores 0.0 %" in output
     assert (folder / "report.html").is_file()
     model = AutoModelForCausalLM.from_pretrained(folder / "checkpoints" / "step_2")
@@ -159,7 +173,7 @@ def test_an_interrupted_run_exits_with_130_and_goes_on(tmp_path: Path, small_pol
     assert "--resume" in rest
     assert (folder / "report.html").is_file()
     steps = [row for row in _rows(folder) if row["kind"] == "train"]
-    resumed = run(folder, small_policy, "--resume", "--num-rollout", str(len(steps) + 1))
+    resumed = start("--resume", "--run-dir", str(folder), "--num-rollout", str(len(steps) + 1))
     output, _ = resumed.communicate(timeout=600)
     assert resumed.returncode == 0, output
     steps = [row["step"] for row in _rows(folder) if row["kind"] == "train"]
@@ -174,5 +188,5 @@ def test_a_resumed_run_keeps_its_options(tmp_path: Path, small_policy: Path) -> 
         train([*TINY, *again, "--resume", "--lr", "0.5"])
 
 
-def _rows(folder: Path) -> list[dict[str, object]]:
+def _rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

@@ -44,9 +44,16 @@ ConfigT = TypeVar("ConfigT", bound=CommandConfig)
 
 
 def parse_args(
-    model: type[ConfigT], argv: Sequence[str], *, prog: str, description: str
+    model: type[ConfigT],
+    argv: Sequence[str],
+    *,
+    prog: str,
+    description: str,
+    defaults: Mapping[str, Any] | None = None,
 ) -> ConfigT:
     """Builds `model` from the options in `argv` and the file that `--config` names.
+
+    `defaults`, by field name, stand where neither says anything.
 
     Raises:
         ConfigError: naming the file and key, what was found and what is allowed.
@@ -54,7 +61,7 @@ def parse_args(
             allowed or the nearest name.
     """
     path = _config_path(argv)
-    given = {} if path is None else read_toml(model, path)
+    given = {**(defaults or {}), **({} if path is None else read_toml(model, path))}
     return tyro.cli(
         model,
         prog=prog,

@@ -57,8 +57,8 @@ async def run_rollouts(
     """Runs every rollout, at most `concurrency` at a time; returns episodes in the given order.
 
     `run_episode` turns every failure it foresees into an ending. An exception from it is a bug:
-    the other episodes are cancelled and it is raised. On cancellation episodes under way are
-    entered as cancelled, so that the ledger balances whatever happened.
+    the other episodes are cancelled and the first one is raised. On cancellation episodes under
+    way are entered as cancelled, so that the ledger balances whatever happened.
     """
     gate = asyncio.Semaphore(concurrency)
     episodes: list[Episode | None] = [None] * len(rollouts)
@@ -76,9 +76,12 @@ async def run_rollouts(
             if on_episode is not None:
                 on_episode(episode)
 
-    async with asyncio.TaskGroup() as group:
-        for index, rollout in enumerate(rollouts):
-            group.create_task(run_one(index, rollout), name=rollout.rollout_id)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for index, rollout in enumerate(rollouts):
+                group.create_task(run_one(index, rollout), name=rollout.rollout_id)
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
     return [episode for episode in episodes if episode is not None]
 
 

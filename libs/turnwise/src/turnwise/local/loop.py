@@ -5,8 +5,9 @@
    checkpoint and evaluate at their intervals;
 3. evaluate again, and say what the difference is.
 
-Everything is on disk when it is known. The first interrupt finishes the step under way, saves it
-and ends with exit code 130; the second stops at once and leaves what was saved.
+Everything is on disk when it is known. The first interrupt finishes the step or the evaluation
+under way, saves it and ends with exit code 130; the second stops at once, or as soon as the
+optimiser step under way is done, and leaves what was saved.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ async def train(
     try:
         with recorder.progress, _interruptible(recorder.progress.say) as interrupted:
             before = recorder.evaluation(0) or await _evaluate(trainer, recorder, 0)
+            if done and _is_due(options, done) and recorder.evaluation(done) is None:
+                await _evaluate(trainer, recorder, done)
             for step in range(done + 1, options.num_rollout + 1):
+                if interrupted():
+                    raise Interrupted(f"before step {step}")
                 recorder.progress.stage(f"step {step}")
                 recorder.stepped(step, await trainer.train_step(step))
                 last = step == options.num_rollout
@@ -69,13 +74,19 @@ async def train(
                     )
                 if interrupted():
                     raise Interrupted(f"after step {step}")
-                if not last and options.eval_interval and step % options.eval_interval == 0:
+                if not last and _is_due(options, step):
                     await _evaluate(trainer, recorder, step)
             final = options.num_rollout
             after = recorder.evaluation(final) or await _evaluate(trainer, recorder, final)
+            if interrupted():
+                raise Interrupted(f"after the evaluation of step {final}")
     finally:
         await trainer.engine.close()
     return recorder.summarise(before, after)
+
+
+def _is_due(options: TrainOptions, step: int) -> bool:
+    return options.eval_interval is not None and step % options.eval_interval == 0
 
 
 async def _evaluate(trainer: Trainer[TaskT], recorder: Recorder, step: int) -> Table:
@@ -116,7 +127,7 @@ def _interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         nonlocal count
         count += 1
         if count == 1:
-            say("interrupted: finishing and saving this step; press Ctrl-C again to stop at once")
+            say("interrupted: finishing what is under way; press Ctrl-C again to stop at once")
         else:
             task.cancel()
 

@@ -72,7 +72,7 @@ class Recorder:
             entropy=_mean_update(result, "entropy"),
             clip_fraction=_mean_update(result, "clip_fraction"),
             grad_norm=_mean_update(result, "grad_norm"),
-            max_logprob_diff=result.updates[0].max_logprob_difference if result.updates else None,
+            max_logprob_diff=result.max_logprob_diff if result.updates else None,
             trained_tokens=sum(update.trained_tokens for update in result.updates),
             sampled_tokens=result.sampled_tokens,
             tokens_per_s=result.sampled_tokens / result.rollout_s,
@@ -106,6 +106,7 @@ class Recorder:
             user=self._job.user,
             coverage=sum(score is not None for score in scores) / len(scores),
             claim=self._job.claim,
+            split=self._job.split,
         )
         write_summary(self._folder, summary)
         return summary
@@ -130,7 +131,8 @@ def endings(episodes: Sequence[Episode]) -> dict[str, int]:
 def _mean_update(result: StepResult, name: str) -> float | None:
     if not result.updates:
         return None
-    return _mean(np.array([getattr(update, name) for update in result.updates]))
+    values = [getattr(update, name) for update in result.updates]
+    return float(np.average(values, weights=[u.trained_tokens for u in result.updates]))
 
 
 def _parse_errors(episodes: Sequence[Episode]) -> dict[str, int]:

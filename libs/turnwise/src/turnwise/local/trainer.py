@@ -5,8 +5,8 @@ A step, as in `turnwise.group` and `turnwise.objective`:
 2. check the ledger: each rollout has an ending;
 3. group by prompt; leave out groups with too few scored members or no spread, counted by reason;
 4. deal the kept rollouts into `num_steps_per_rollout` parts, all segments of a rollout together;
-5. one optimiser step per part, with the engine's own log-probs as the old ones; the first part
-   also compares engine and trainer, token by token;
+5. compare engine and trainer on every token that is trained on; then one optimiser step per part,
+   with the engine's own log-probs as the old ones;
 6. copy the weights into the engine.
 
 Everything random is drawn from seeds that name the step, so that step k of a resumed run is step
@@ -33,7 +33,14 @@ from turnwise.group import Group, make_groups
 from turnwise.ledger import Ledger
 from turnwise.local.lag import LagMonitor
 from turnwise.local.options import TrainOptions
-from turnwise.local.update import TrainRow, UpdateMetrics, Updater, train_rows, trained_logprobs
+from turnwise.local.update import (
+    TrainRow,
+    UpdateMetrics,
+    Updater,
+    max_difference,
+    train_rows,
+    trained_logprobs,
+)
 from turnwise.objective import token_weights
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
@@ -57,6 +64,7 @@ class Job(Generic[TaskT]):
         user: Who plays the customer, for the report.
         noop_baseline: What doing nothing scores on `eval_tasks`.
         claim: What a rise on these tasks shows, and what it does not: one sentence each.
+        split: The name of `eval_tasks`.
     """
 
     method: str
@@ -68,6 +76,7 @@ class Job(Generic[TaskT]):
     user: str
     noop_baseline: float
     claim: tuple[str, ...]
+    split: str = "held-out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,7 @@ class StepResult:
     groups: list[Group]
     ledger: Ledger
     updates: list[UpdateMetrics]
+    max_logprob_diff: float
     rollout_s: float
     train_s: float
     sampled_tokens: int
@@ -136,13 +146,14 @@ class Trainer(Generic[TaskT]):
         groups = make_groups(
             episodes, std_normalization=not self.options.disable_grpo_std_normalization
         )
-        updates = await asyncio.to_thread(self._update, groups, step)
+        updates, difference = await asyncio.to_thread(self._update, groups, step)
         await self.engine.update_weights(self.model)
         return StepResult(
             episodes=episodes,
             groups=groups,
             ledger=ledger,
             updates=updates,
+            max_logprob_diff=difference,
             rollout_s=rolled_out - started,
             train_s=time.perf_counter() - rolled_out,
             sampled_tokens=self.engine.stats.sampled_tokens - sampled_before,
@@ -213,26 +224,33 @@ class Trainer(Generic[TaskT]):
             for member in range(options.n_samples_per_prompt)
         ]
 
-    def _update(self, groups: Sequence[Group], step: int) -> list[UpdateMetrics]:
+    def _update(self, groups: Sequence[Group], step: int) -> tuple[list[UpdateMetrics], float]:
+        """Updates the policy; also the largest difference between engine and trainer before it."""
         options = self.options
         rollouts = kept_rollouts(groups)
         rng = np.random.default_rng(derive_seed(options.seed, "update", step))
         order = rng.permutation(len(rollouts))
+        split = np.array_split(order, min(options.num_steps_per_rollout, max(len(order), 1)))
+        parts = [rows for part in split if (rows := self._rows([rollouts[i] for i in part]))]
+        # The first part's log-probs are compared by its update, at no cost.
+        later = [row for rows in parts[1:] for row in rows]
+        difference = max_difference(later, self.updater.logprobs(later))
+        self._check_difference(difference, step)
         updates: list[UpdateMetrics] = []
-        for part in np.array_split(order, min(options.num_steps_per_rollout, max(len(order), 1))):
-            rows = self._rows([rollouts[index] for index in part])
-            if not rows:
-                continue
-            update = self.updater.update(rows)
-            if not updates and update.max_logprob_difference > options.max_logprob_diff:
-                raise RunError(
-                    f"step {step}: engine and trainer differ by"
-                    f" {update.max_logprob_difference:.3g} in the log-prob of a sampled token"
-                    f" (--max-logprob-diff {options.max_logprob_diff:g}): the two do not compute"
-                    " the same policy"
-                )
-            updates.append(update)
-        return updates
+        for rows in parts:
+            updates.append(self.updater.update(rows))
+            if len(updates) == 1:
+                difference = max(difference, updates[0].max_logprob_difference)
+                self._check_difference(difference, step)
+        return updates, difference
+
+    def _check_difference(self, difference: float, step: int) -> None:
+        if difference > self.options.max_logprob_diff:
+            raise RunError(
+                f"step {step}: engine and trainer differ by {difference:.3g} in the log-prob of a"
+                f" sampled token (--max-logprob-diff {self.options.max_logprob_diff:g}): the two"
+                " do not compute the same policy"
+            )
 
     def _rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
         options = self.options

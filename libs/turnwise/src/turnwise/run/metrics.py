@@ -39,9 +39,10 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
 class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     """A training step.
 
-    `loss` to `grad_norm` are means over the step's optimiser steps. `max_logprob_diff` is the
-    largest difference between the engine's and the trainer's log-prob of a sampled token, before
-    the first update. `tokens_per_s` is sampled tokens over `rollout_s`.
+    `loss` to `grad_norm` are means over the step's optimiser steps, weighted by trained tokens.
+    `max_logprob_diff` is the largest difference between the engine's and the trainer's log-prob of
+    a token that is trained on, before the first update. `tokens_per_s` is sampled tokens over
+    `rollout_s`.
     """
 
     step: int

@@ -28,6 +28,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         user: Who played the customer.
         coverage: Scored trials over started ones, of both evaluations.
         claim: What the result shows and what it does not, one sentence each.
+        split: The tasks that were evaluated on.
     """
 
     kind: Literal["train"] = "train"
@@ -42,6 +43,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     coverage: float
     claim: tuple[str, ...]
+    split: str = "held-out"
 
     @property
     def errors(self) -> float:
@@ -57,9 +59,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     def verdict(self) -> str:
         """One sentence for people."""
         if math.isnan(self.difference.mean):
-            return "Nothing can be said: no held-out task was scored both before and after."
+            return "Nothing can be said: no task was scored both before and after."
         change = (
-            f"held-out pass rate {percent(self.before)} -> {percent(self.after)},"
+            f"{self.split} pass rate {percent(self.before)} -> {percent(self.after)},"
             f" {100 * self.difference.mean:+.1f}"
         )
         tasks = f"paired over {self.difference.tasks} task{'s' * (self.difference.tasks != 1)}"
