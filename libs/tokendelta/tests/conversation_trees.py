@@ -4,7 +4,7 @@ The oracle knows no profile. It renders every conversation in full with a placeh
 sampled turn, cuts the text at the placeholders, encodes the pieces, and puts the sampled ids in
 between; a piece's first token is left out if it is the stop token that the turn ended with.
 
-Run as a script for the long run: `python conversation_trees.py 200000`.
+Run as a script for the long run: `python conversation_trees.py 200000 [FIRST SEED]`.
 """
 
 from __future__ import annotations
@@ -211,9 +211,9 @@ def check_samples(rnd: Random, session: Session, turns: list[Turn], limit: int |
 
 
 def main() -> None:
-    count = int(sys.argv[1])
+    count, first = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
     compared = 0
-    for seed in range(count):
+    for seed in range(first, count):
         try:
             compared += play(Random(seed))
         except Exception:
@@ -221,7 +221,7 @@ def main() -> None:
             raise
         if seed % 10_000 == 9_999:
             print(f"{seed + 1} conversation trees", file=sys.stderr, flush=True)
-    print(f"{count} conversation trees, {compared} prompts compared, 0 disagreements")
+    print(f"{count - first} conversation trees, {compared} prompts compared, 0 disagreements")
 
 
 if __name__ == "__main__":

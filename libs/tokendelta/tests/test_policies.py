@@ -251,6 +251,18 @@ def test_sync_accepts_a_turn_whose_reasoning_and_calls_the_client_parsed() -> No
     assert session.segments == 1
 
 
+def test_sync_tells_a_turn_from_a_sibling_that_holds_its_text() -> None:
+    tokenizer, session = make()
+    session.sync(HELLO)
+    say(tokenizer, session, "Yes.<|im_end|>")
+    session.sync(HELLO)
+    say(tokenizer, session, "Yes. And more.<|im_end|>")
+    for text in ("Yes.", "Yes. And more."):
+        told = {"role": "assistant", "content": text}
+        prompt = tokenizer.decode(session.sync([*HELLO, told, user("Why?")]))
+        assert f"assistant\n{text}<|im_end|>" in prompt
+
+
 def test_sync_over_the_budget_changes_nothing() -> None:
     tokenizer, session = make(max_tokens=50)
     session.sync(HELLO)

@@ -45,11 +45,11 @@ def sync(session: Session, messages: Sequence[Message]) -> IntArray | Overflow:
             " a turn"
         )
     checked = session._apply_specials(checked, session._turns)
-    best, agreed = None, 0
+    best, agreed, closest = None, 0, (0, 0)
     for segment in reversed(session._segments):
-        count = _agreed(session, segment, checked)
-        if count > agreed:
-            best, agreed = segment, count
+        found = _agreed(session, segment, checked)
+        if found > closest:
+            best, agreed, closest = segment, found[0], found
     if best is None:
         return session._open_segment(checked)
     if agreed == len(best.messages) and _answers(checked[agreed:]):
@@ -61,17 +61,20 @@ def _answers(messages: Messages) -> bool:
     return bool(messages) and all(message["role"] != "assistant" for message in messages)
 
 
-def _agreed(session: Session, segment: Segment, messages: Messages) -> int:
-    """Leading messages that the segment holds, sampled turns by what they say."""
-    count = 0
+def _agreed(session: Session, segment: Segment, messages: Messages) -> tuple[int, int]:
+    """Leading messages that the segment holds, sampled turns by what they say, and how many of
+    those turns say exactly that: of two turns of which one holds the other, the right one wins."""
+    count = exact = 0
     for entry, message in zip(segment.messages, messages, strict=False):
         if isinstance(entry, Block):
-            if not _echoes(session, segment, entry, message):
+            echo = _echoes(session, segment, entry, message)
+            if echo == "no":
                 break
+            exact += echo == "exactly"
         elif entry is not message and not _same(entry, message):
             break
         count += 1
-    return count
+    return count, exact
 
 
 def _same(left: Message, right: Message) -> bool:
@@ -79,24 +82,30 @@ def _same(left: Message, right: Message) -> bool:
     return all((left.get(key) or None) == (right.get(key) or None) for key in keys)
 
 
-def _echoes(session: Session, segment: Segment, block: Block, message: Message) -> bool:
+def _echoes(
+    session: Session, segment: Segment, block: Block, message: Message
+) -> Literal["no", "in part", "exactly"]:
     """Whether an assistant message tells of the sampled turn.
 
     A client may drop reasoning, strip whitespace and parse tool calls, so its text has to stand in
     what was sampled, and so have the names of its calls.
     """
     if message["role"] != "assistant":
-        return False
+        return "no"
     turn = block.turn
     if turn is not None and turn.message is not None and _same(turn.message, message):
-        return True
+        return "exactly"
     text = session._profile.decode(segment.tokens, block.start, block.stop)
     content = message.get("content")
-    if isinstance(content, str) and content.strip() not in text:
-        return False
     calls = message.get("tool_calls") or []
+    if isinstance(content, str):
+        if content == text and not calls:
+            return "exactly"
+        if content.strip() not in text:
+            return "no"
     names = [str(call.get("function", call).get("name", "")) for call in calls]
-    return all(name in text for name in names) and bool(content or calls or not text.strip())
+    told = all(name in text for name in names) and bool(content or calls or not text.strip())
+    return "in part" if told else "no"
 
 
 def _extend(
