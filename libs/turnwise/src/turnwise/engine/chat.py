@@ -52,7 +52,8 @@ _TOO_LONG = re.compile(
 )
 _USED_UP = re.compile(r"insufficient_quota|billing_hard_limit|arrearage", re.IGNORECASE)
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
+"""`role` and `content`; `tool_calls` of an assistant, `tool_call_id` of a tool."""
 
 
 class ChatConfig(Config):
@@ -114,6 +115,19 @@ def check_url(text: str) -> None:
         )
 
 
+class ConversationTooLong(BoundaryError):
+    """The endpoint refuses a conversation because of its length."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call as the endpoint gave it; `arguments` is text that may be no JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 @dataclass(frozen=True, slots=True)
 class ChatReply:
     """An answer.
@@ -122,12 +136,14 @@ class ChatReply:
         text: The words, encodable as UTF-8.
         finish: The endpoint's reason to end it, such as `stop` or `length`; "" if it says none.
         read_tokens, written_tokens: As counted by the endpoint, else estimated.
+        tool_calls: In the order in which they were made.
     """
 
     text: str
     finish: str
     read_tokens: int
     written_tokens: int
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 def has_words(text: str) -> bool:
@@ -176,22 +192,26 @@ class ChatClient:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Mapping[str, Any]] = (),
         usable: Callable[[str], bool] = has_words,
         deadline_s: float | None = None,
     ) -> ChatReply:
         """The model's answer to a conversation.
 
         Args:
-            messages: `role` and `content` each.
-            usable: Whether a text says anything; one that does not counts as empty.
+            messages: `role` and `content` each, with what belongs to tool calls.
+            tools: OpenAI function schemas of the tools that may be called.
+            usable: Whether a text says anything; one that does not counts as empty, unless a tool
+                is called.
             deadline_s: Instead of the configuration's, if less.
 
         Raises:
             SpendCapReached: before anything is sent.
             DeadlineExceeded: no answer in time, or the endpoint asks to wait longer than that.
+            ConversationTooLong: the endpoint says that the messages do not fit.
             BoundaryError: no usable answer; the message says what was found.
         """
-        call = _Call(self, self._payload(messages), usable)
+        call = _Call(self, self._payload(messages, tools), usable)
         limit_s = self.config.deadline_s
         if deadline_s is not None:
             limit_s = max(0.0, min(limit_s, deadline_s))
@@ -217,14 +237,13 @@ class ChatClient:
         key = self._key()
         return text.replace(key, "[key]") if len(key) >= MIN_SECRET_CHARACTERS else text
 
-    def _payload(self, messages: Sequence[Message]) -> bytes:
+    def _payload(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> bytes:
         body: dict[str, Any] = {
             "model": self.config.model,
-            "messages": [
-                {name: text.encode("utf-8", "replace").decode() for name, text in message.items()}
-                for message in messages
-            ],
+            "messages": [_encodable(message) for message in messages],
         }
+        if tools:
+            body["tools"] = list(tools)
         if self.config.temperature is not None:
             body["temperature"] = self.config.temperature
         if self.config.max_tokens:
@@ -289,6 +308,13 @@ class _Refused(Exception):
     """The request will never be answered."""
 
 
+class _TooLong(_Refused):
+    """The conversation does not fit."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the conversation is too long for the model: {what}")
+
+
 class _Call:
     """One answer being asked for.
 
@@ -312,7 +338,8 @@ class _Call:
             try:
                 reply = await self._once()
             except _Refused as error:
-                raise BoundaryError(client._boundary, f"{client._url}: {error}") from None
+                kind = ConversationTooLong if isinstance(error, _TooLong) else BoundaryError
+                raise kind(client._boundary, f"{client._url}: {error}") from None
             except _NoAnswer as error:
                 self.last, failures = str(error), failures + 1
                 await self._pause(error.wait_s, failures, deadline)
@@ -359,10 +386,10 @@ class _Call:
         what = f"HTTP {status} {self._excerpt(text)}".rstrip()
         if status not in (408, 425, 429) and status < 500:
             if _TOO_LONG.search(text):
-                what = f"the conversation is too long for the model: {what}"
+                raise _TooLong(what)
             raise _Refused(what)
         if _TOO_LONG.search(text):
-            raise _Refused(f"the conversation is too long for the model: {what}")
+            raise _TooLong(what)
         if _USED_UP.search(text):
             raise _Refused(f"the quota of the key is used up: {what}")
         wait_s = retry_after_s(retry_after, text)
@@ -383,8 +410,9 @@ class _Call:
         read, written = counted or (round(self._read), len(words) // CHARACTERS_PER_TOKEN + 1)
         self._client.spend.pay(read, written, estimated=counted is None)
         slot.succeeded(read + written)
-        if self._usable(words):
-            return ChatReply(words, finish, read, written)
+        calls = _tool_calls(answer, self._client.hide_key)
+        if calls or self._usable(words):
+            return ChatReply(words, finish, read, written, calls)
         return f"finish {finish or 'unknown'!r}: {self._excerpt(words or text)}"
 
     def _check_error(self, error: object, slot: Slot) -> None:
@@ -395,6 +423,35 @@ class _Call:
 
     def _excerpt(self, text: str) -> str:
         return " ".join(self._client.hide_key(text).split())[:_EXCERPT]
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {name: _encodable(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encodable(part) for part in value]
+    return value
+
+
+def _tool_calls(answer: Any, hide: Callable[[str], str]) -> tuple[ToolCall, ...]:
+    """The first choice's calls; what is missing in one is ""."""
+    try:
+        found = answer["choices"][0]["message"]["tool_calls"]
+    except (LookupError, TypeError):
+        return ()
+    calls = []
+    for call in found if isinstance(found, list) else []:
+        call = call if isinstance(call, dict) else {}
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        arguments = function.get("arguments")
+        if arguments is not None and not isinstance(arguments, str):
+            arguments = msgspec.json.encode(arguments).decode()
+        parts = (call.get("id"), function.get("name"), arguments)
+        calls.append(ToolCall(*(hide(part) if isinstance(part, str) else "" for part in parts)))
+    return tuple(calls)
 
 
 def _first_choice(answer: Any) -> tuple[str, str]:
