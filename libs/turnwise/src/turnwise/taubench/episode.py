@@ -145,35 +145,24 @@ async def run_episode(
     )
 
 
-class _Run:
-    """State of one episode under way."""
+class Conversation:
+    """Customer, environment and transcript of one episode, whoever is at the desk."""
 
-    def __init__(
-        self, task: Task, policy: Policy, services: Services, rollout_id: str, seed: int
-    ) -> None:
-        self.task, self.policy, self.services = task, policy, services
-        self.rollout_id, self.seed = rollout_id, seed
+    def __init__(self, task: Task, services: Services) -> None:
+        self.task, self.services = task, services
         self.user: User | None = None
         self.user_name = ""
         self.tools = services.view.tools(task.domain)
-        self.toolset = toolparse.ToolSet(self.tools)
         self.environment: Environment | None = None
-        self.session = tokendelta.Session(
-            policy.profile,
-            tools=self.tools,
-            max_tokens=policy.max_context_tokens,
-            on_rewrite=policy.on_rewrite,
-        )
         self.reward = 0.0
         self.messages: list[dict[str, Any]] = []
         self.dropped: list[DroppedCall] = []
         self.counts: Counter[str] = Counter()
         self.unreadable = 0
-        self.weight_versions: set[int] = set()
         self.user_s = self.engine_s = 0.0
-        self.release_error: str | None = None
 
-    async def play(self) -> Ending:
+    async def _open(self) -> None:
+        """The prompt and what the customer says first."""
         async with crossing(Boundary.ENVIRONMENT):
             self.environment = self.services.environment(self.task)
         async with crossing(Boundary.USER):
@@ -184,6 +173,98 @@ class _Run:
         system = self.services.view.system(self.task.domain)
         self._note({"role": "system", "content": system}, "prompt", 0)
         self._note({"role": "user", "content": opening}, self.user_name, 0)
+
+    async def _act(self, decoded: Turn, turn: int) -> tuple[Ending | None, list[dict[str, Any]]]:
+        before = len(self.messages)
+        for position, action in enumerate(decoded.actions):
+            result = await self._step(action)
+            self._note_answer(result, turn + 1)
+            if result.done:
+                self.reward = result.reward
+                self.dropped.extend(
+                    DroppedCall(left.name, dict(left.kwargs), "episode over")
+                    for left in decoded.actions[position + 1 :]
+                )
+                return Ending.finished(), []
+        if self.unreadable >= self.services.max_format_errors:
+            return Ending.stopped(Limit.FORMAT), []
+        return None, self.messages[before:]
+
+    async def _step(self, action: Action) -> StepResult:
+        assert self.environment is not None and self.user is not None
+        async with crossing(Boundary.ENVIRONMENT):
+            result = self.environment.step(action)
+        if not result.awaits_user:
+            return result
+        reply = await self._ask_user(self.user.reply(action.kwargs["content"]))
+        _check_words(reply.text)
+        self.counts["user_replies"] += 1
+        async with crossing(Boundary.ENVIRONMENT):
+            return self.environment.hear(reply.text, reply.done)
+
+    async def _ask_user(self, answer: Awaitable[AnswerT]) -> AnswerT:
+        started = time.perf_counter()
+        try:
+            async with crossing(Boundary.USER, deadline_s=self.services.user_deadline_s):
+                return await answer
+        finally:
+            self.user_s += time.perf_counter() - started
+
+    def _note(self, message: Mapping[str, Any], author: str, turn: int) -> None:
+        self.messages.append({**message, "author": author, "turn": turn})
+
+    def _note_answer(self, result: StepResult, turn: int) -> None:
+        if result.source == "user":
+            message = {"role": "user", "content": result.observation}
+            self._note(message, self.user_name, turn)
+            return
+        content = self.services.view.observation(result.source, result.observation)
+        message = {"role": "tool", "name": result.source, "content": content}
+        self._note(message, f"tool:{result.source}", turn)
+
+    def metrics(self) -> dict[str, float]:
+        counted = ("turns", "tool_calls", "parse_errors", "sampled_tokens", "cached_tokens")
+        return {
+            **dict.fromkeys((*counted, "user_replies"), 0.0),
+            **{name: float(count) for name, count in self.counts.items()},
+            "dropped_calls": float(len(self.dropped)),
+            "user_s": self.user_s,
+            "engine_s": self.engine_s,
+        }
+
+    def _score_parts(self) -> dict[str, Any]:
+        if self.environment is not None:
+            parts = self.environment.score()
+            return {
+                "r_actions": parts.r_actions,
+                "r_outputs": parts.r_outputs,
+                "outputs": dict(parts.outputs),
+                "diff": [asdict(difference) for difference in self.environment.diff()],
+            }
+        return {}
+
+
+class _Run(Conversation):
+    """State of one episode of a policy that samples tokens."""
+
+    def __init__(
+        self, task: Task, policy: Policy, services: Services, rollout_id: str, seed: int
+    ) -> None:
+        super().__init__(task, services)
+        self.policy = policy
+        self.rollout_id, self.seed = rollout_id, seed
+        self.toolset = toolparse.ToolSet(self.tools)
+        self.session = tokendelta.Session(
+            policy.profile,
+            tools=self.tools,
+            max_tokens=policy.max_context_tokens,
+            on_rewrite=policy.on_rewrite,
+        )
+        self.weight_versions: set[int] = set()
+        self.release_error: str | None = None
+
+    async def play(self) -> Ending:
+        await self._open()
         async with crossing(Boundary.ENVIRONMENT):
             prompt = self.session.start(_plain(self.messages))
         for turn in range(self.services.max_turns):
@@ -269,54 +350,6 @@ class _Run:
         self.dropped.extend(decoded.dropped)
         return decoded
 
-    async def _act(self, decoded: Turn, turn: int) -> tuple[Ending | None, list[dict[str, Any]]]:
-        before = len(self.messages)
-        for position, action in enumerate(decoded.actions):
-            result = await self._step(action)
-            self._note_answer(result, turn + 1)
-            if result.done:
-                self.reward = result.reward
-                self.dropped.extend(
-                    DroppedCall(left.name, dict(left.kwargs), "episode over")
-                    for left in decoded.actions[position + 1 :]
-                )
-                return Ending.finished(), []
-        if self.unreadable >= self.services.max_format_errors:
-            return Ending.stopped(Limit.FORMAT), []
-        return None, self.messages[before:]
-
-    async def _step(self, action: Action) -> StepResult:
-        assert self.environment is not None and self.user is not None
-        async with crossing(Boundary.ENVIRONMENT):
-            result = self.environment.step(action)
-        if not result.awaits_user:
-            return result
-        reply = await self._ask_user(self.user.reply(action.kwargs["content"]))
-        _check_words(reply.text)
-        self.counts["user_replies"] += 1
-        async with crossing(Boundary.ENVIRONMENT):
-            return self.environment.hear(reply.text, reply.done)
-
-    async def _ask_user(self, answer: Awaitable[AnswerT]) -> AnswerT:
-        started = time.perf_counter()
-        try:
-            async with crossing(Boundary.USER, deadline_s=self.services.user_deadline_s):
-                return await answer
-        finally:
-            self.user_s += time.perf_counter() - started
-
-    def _note(self, message: Mapping[str, Any], author: str, turn: int) -> None:
-        self.messages.append({**message, "author": author, "turn": turn})
-
-    def _note_answer(self, result: StepResult, turn: int) -> None:
-        if result.source == "user":
-            message = {"role": "user", "content": result.observation}
-            self._note(message, self.user_name, turn)
-            return
-        content = self.services.view.observation(result.source, result.observation)
-        message = {"role": "tool", "name": result.source, "content": content}
-        self._note(message, f"tool:{result.source}", turn)
-
     async def release(self) -> None:
         """Frees the engine's session; a failure is noted, since the episode is over anyway."""
         try:
@@ -341,16 +374,6 @@ class _Run:
             transcript.append({**message, **where})
         return segments, transcript
 
-    def metrics(self) -> dict[str, float]:
-        counted = ("turns", "tool_calls", "parse_errors", "sampled_tokens", "cached_tokens")
-        return {
-            **dict.fromkeys((*counted, "user_replies"), 0.0),
-            **{name: float(count) for name, count in self.counts.items()},
-            "dropped_calls": float(len(self.dropped)),
-            "user_s": self.user_s,
-            "engine_s": self.engine_s,
-        }
-
     def info(self) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "user": self.user_name,
@@ -360,15 +383,7 @@ class _Run:
             "dropped_calls": [asdict(call) for call in self.dropped],
             "release_error": self.release_error,
         }
-        if self.environment is not None:
-            parts = self.environment.score()
-            facts |= {
-                "r_actions": parts.r_actions,
-                "r_outputs": parts.r_outputs,
-                "outputs": dict(parts.outputs),
-                "diff": [asdict(difference) for difference in self.environment.diff()],
-            }
-        return facts
+        return facts | self._score_parts()
 
 
 def _callable(parsed: toolparse.Parsed) -> list[toolparse.Call]:
