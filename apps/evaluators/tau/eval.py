@@ -1,6 +1,7 @@
 """Evaluates a policy on tau-bench.
 
     ./pants run apps/evaluators/tau:eval -- --hf-checkpoint DIR --env retail --task-split test
+    ./pants run apps/evaluators/tau:eval -- --base-url URL --model NAME --api-key-env VAR
 
 Every finished trial is on disk at once; an interrupted evaluation goes on with `--resume` and
 plays none of them again. A trial that was lost (engine or customer failed) is played again then.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
 from turnwise.config import CommandConfig
+from turnwise.engine.chat import check_url
 from turnwise.taubench import SPLITS
 
 FAMILY = ("held-out", "tune")
@@ -67,6 +69,14 @@ class EvalOptions(CommandConfig):
             raise ValueError("name one policy: --hf-checkpoint or --base-url")
         if self.base_url is not None and self.model is None:
             raise ValueError("--base-url needs --model")
+        if self.base_url is not None:
+            check_url(self.base_url)
+            for name in ("top_p", "max_context_len"):
+                if getattr(self, name) != type(self).model_fields[name].default:
+                    flag = name.replace("_", "-")
+                    raise ValueError(f"{flag} is for --hf-checkpoint; no endpoint is sent it")
+        if self.api_key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
+            raise ValueError("api-key-env: must be the name of a variable, not the key itself")
         if self.task_split in FAMILY:
             if self.env != "retail":
                 raise ValueError(f"task-split {self.task_split} is of retail, found {self.env}")

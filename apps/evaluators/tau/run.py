@@ -24,18 +24,20 @@ from turnwise.run.metrics import EvalRow, as_row
 from turnwise.run.summary import EvalSummary, write_summary
 from turnwise.run.traces import choose_eval_traces, trace_row
 from turnwise.taubench import Task, load_tasks, noop_baseline
+from turnwise.taubench.chat_episode import run_chat_episode
 from turnwise.taubench.episode import Services, default_services, run_episode
 from turnwise.taubench.splits import family_splits
 from turnwise.trials import TrialError, by_task, mean_score, pass_hat_k
 
+from apps.evaluators.tau.endpoint import check_endpoint, make_client
 from apps.evaluators.tau.journal import Journal, as_episode, as_trials, rollout_id
 from apps.evaluators.tau.options import EvalOptions
 
 PROG = "tau:eval"
 DESCRIPTION = (
     "Evaluates a policy on tau-bench: pass^1..k with errors clustered by task, coverage, and what"
-    " doing nothing scores. Exit codes: 0 ok, 2 usage or configuration, 4 run failed, 130"
-    " interrupted."
+    " doing nothing scores. Exit codes: 0 ok, 2 usage or configuration, 3 the endpoint does not"
+    " answer, 4 run failed, 130 interrupted."
 )
 CLAIM = {
     "full": (
@@ -78,6 +80,8 @@ def evaluate_here(argv: Sequence[str]) -> int:
     services = default_services(options.view)
     if options.max_turns is not None:
         services = replace(services, max_turns=options.max_turns)
+    if options.base_url is not None:
+        asyncio.run(check_endpoint(options, services))
     folder = _folder(options)
     journal = Journal(folder.path / "trials.jsonl")
     missing = _missing(options, tasks, journal)
@@ -187,6 +191,8 @@ def make_player(options: EvalOptions, services: Services) -> Player:
     Raises:
         ConfigError: if it can't be loaded.
     """
+    if options.base_url is not None:
+        return _chat_player(options, services)
     assert options.hf_checkpoint is not None
     loaded = load_policy(options.hf_checkpoint, device=options.device)
     set_threads(options.threads or choose_threads(loaded.model).threads)
@@ -216,6 +222,21 @@ def make_player(options: EvalOptions, services: Services) -> Player:
         )
 
     return Player(play, loaded.tokenizer, engine.close)
+
+
+def _chat_player(options: EvalOptions, services: Services) -> Player:
+    client = make_client(options)
+
+    async def play(rollout: Rollout[Task]) -> Episode:
+        return await run_chat_episode(
+            rollout.task,
+            client,
+            services,
+            rollout_id=rollout.rollout_id,
+            group_id=rollout.group_id,
+        )
+
+    return Player(play, None, client.close)
 
 
 def _tasks(options: EvalOptions) -> Sequence[Task]:

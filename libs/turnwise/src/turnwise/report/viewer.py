@@ -85,7 +85,7 @@ def _facts(trace: Trace, count: int) -> list[tuple[str, str]]:
         ("rollout", trace.rollout_id),
         ("score", "none" if trace.score is None else f"{trace.score:g}"),
         ("ending", trace.ending),
-        ("tokens", f"{count}, {trained} of them trained"),
+        ("tokens", f"{count}, {trained} of them trained" if count else "not known"),
         ("time", f"{trace.wall_s:.2f} s"),
     ]
     if trace.error:

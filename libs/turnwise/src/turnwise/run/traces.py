@@ -160,7 +160,7 @@ def _notable(episodes: Sequence[Episode]) -> list[tuple[str, Episode]]:
     scored = [
         (episode.score, episode)
         for episode in episodes
-        if episode.score is not None and episode.segments
+        if episode.score is not None and (episode.segments or episode.transcript)
     ]
     chosen: list[tuple[str, Episode]] = []
     if scored:
@@ -204,7 +204,10 @@ def _decode(tokenizer: Any, ids: Sequence[int]) -> str:
 
 
 def _tokens(episode: Episode) -> int:
-    return sum(len(segment.ids) for segment in episode.segments)
+    """The episode's tokens; estimated from its messages where none are known."""
+    if episode.segments:
+        return sum(len(segment.ids) for segment in episode.segments)
+    return sum(len(str(message.get("content") or "")) for message in episode.transcript) // 4
 
 
 def _once(chosen: Iterable[tuple[str, Episode]]) -> list[tuple[str, Episode]]:
