@@ -67,25 +67,33 @@ class Journal:
     def rows(self) -> list[TrialRow]:
         """What stands for each trial: its last row, in the order of first appearance.
 
-        A trial has several rows only where it was lost and played again.
+        Raises:
+            ConfigError: as `attempts`.
+        """
+        return list({(row.task_id, row.trial): row for row in self.attempts()}.values())
+
+    def attempts(self) -> list[TrialRow]:
+        """Every row. A trial has several only where it was lost and played again.
 
         Raises:
             ConfigError: naming file and line of a broken row, or of a second row of a scored trial.
         """
-        rows: dict[tuple[str, int], TrialRow] = {}
+        rows: list[TrialRow] = []
+        scored: set[tuple[str, int]] = set()
         for number, data in enumerate(read_rows(self.path), start=1):
             try:
                 row = msgspec.convert(data, TrialRow)
             except msgspec.ValidationError as error:
                 raise ConfigError(f"{self.path}:{number}: not a trial: {error}") from None
-            known = rows.get((row.task_id, row.trial))
-            if known is not None and known.score is not None:
+            if (row.task_id, row.trial) in scored:
                 raise ConfigError(
                     f"{self.path}:{number}: trial {row.trial} of task {row.task_id} stands twice;"
                     " remove one of the two lines"
                 )
-            rows[row.task_id, row.trial] = row
-        return list(rows.values())
+            rows.append(row)
+            if row.score is not None:
+                scored.add((row.task_id, row.trial))
+        return rows
 
 
 def rollout_id(task_id: str, trial: int) -> str:
@@ -101,10 +109,10 @@ def as_trials(rows: Iterable[TrialRow]) -> list[Trial]:
     return [Trial(row.task_id, row.trial, row.score) for row in rows]
 
 
-def as_episode(row: TrialRow) -> Episode:
-    """The trial as an episode without tokens, for the ledger."""
+def as_episode(row: TrialRow, attempt: int) -> Episode:
+    """A row as an episode without tokens, for the ledger; `attempt` tells rows of a trial apart."""
     return Episode(
-        rollout_id=rollout_id(row.task_id, row.trial),
+        rollout_id=f"{rollout_id(row.task_id, row.trial)}/{attempt}",
         group_id=row.task_id,
         task_id=row.task_id,
         segments=(),

@@ -22,7 +22,7 @@ from turnwise.rollout import Rollout, derive_seed, run_rollouts
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, as_row
 from turnwise.run.summary import EvalSummary, write_summary
-from turnwise.run.traces import choose_eval_traces, trace_row
+from turnwise.run.traces import EVAL_TRACES, trace_row
 from turnwise.taubench import Task, load_tasks, noop_baseline
 from turnwise.taubench.chat_episode import run_chat_episode
 from turnwise.taubench.episode import Services, default_services, run_episode
@@ -126,8 +126,9 @@ def summarise(
     except TrialError as error:
         raise ConfigError(f"{journal.path}: {error}") from None
     ledger = Ledger()
-    for row in rows:
-        episode = as_episode(row)
+    attempts = journal.attempts()
+    for attempt, row in enumerate(attempts):
+        episode = as_episode(row, attempt)
         ledger.start(episode.rollout_id)
         ledger.settle(episode)
     ledger.check()
@@ -141,10 +142,10 @@ def summarise(
                 reward_stderr=mean.stderr,
                 coverage=ledger.coverage,
                 ledger=ledger.as_dict(),
-                endings=dict(Counter(row.ending.label for row in rows).most_common()),
+                endings=dict(Counter(row.ending.label for row in attempts).most_common()),
                 noop_baseline=noop,
                 user=user,
-                eval_s=sum(row.wall_s for row in rows),
+                eval_s=sum(row.wall_s for row in attempts),
                 scores={task_id: list(scores) for task_id, scores in table.items()},
             )
         )
@@ -155,7 +156,8 @@ def summarise(
         pass_hat=tuple(pass_hat_k(table, k) for k in range(1, options.trials + 1)),
         trials=options.trials,
         noop_baseline=noop,
-        coverage=ledger.coverage,
+        coverage=sum(row.score is not None for row in rows) / len(rows),
+        replayed=len(attempts) - len(rows),
         user=user,
         claim=CLAIM[options.view],
     )
@@ -171,18 +173,37 @@ async def _play(
     folder: RunFolder,
 ) -> None:
     player = make_player(options, services)
+    shown = _shown(missing)
+
+    def keep(episode: Episode) -> None:
+        journal.append(episode)
+        why = "sample" if episode.ending.by_policy else episode.ending.label
+        if episode.rollout_id in shown or why not in ("sample", *shown):
+            shown.add(why)
+            folder.append_episode(
+                trace_row(episode, player.tokenizer, step=0, kind="eval", why=why)
+            )
+
     try:
-        episodes = await run_rollouts(
+        await run_rollouts(
             missing,
             player.play,
             ledger=Ledger(),
             concurrency=options.concurrency,
-            on_episode=journal.append,
+            on_episode=keep,
         )
     finally:
         await player.close()
-    for why, episode in choose_eval_traces(episodes):
-        folder.append_episode(trace_row(episode, player.tokenizer, step=0, kind="eval", why=why))
+
+
+def _shown(missing: Sequence[Rollout[Task]]) -> set[str]:
+    """The rollouts that are kept whole for the report: some of the tasks, spread over all.
+
+    They are chosen before they are played, so that an interrupted evaluation has its share; one of
+    each ending that is not the policy's is added as it comes.
+    """
+    stride = max(1, len(missing) // EVAL_TRACES)
+    return {rollout.rollout_id for rollout in missing[::stride]}
 
 
 def make_player(options: EvalOptions, services: Services) -> Player:

@@ -28,7 +28,7 @@ def test_trials_come_back_as_they_were(tmp_path: Path) -> None:
         Trial("retail/test/1", 1, 0.0),
         Trial("retail/test/2", 0, None),
     ]
-    assert [as_episode(row).ending.label for row in rows] == [
+    assert [as_episode(row, 0).ending.label for row in rows] == [
         "finished",
         "stopped:turns",
         "lost:user",
@@ -40,6 +40,7 @@ def test_a_lost_trial_that_was_played_again_counts_once(tmp_path: Path) -> None:
     journal.append(episode("t", 0, LOST, None))
     journal.append(episode("t", 0, Ending.finished(), 1.0))
     assert as_trials(journal.rows()) == [Trial("t", 0, 1.0)]
+    assert [row.ending.label for row in journal.attempts()] == ["lost:user", "finished"]
 
 
 def test_a_scored_trial_that_stands_twice_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -96,7 +96,11 @@ def test_a_lost_trial_lowers_the_coverage_and_is_played_again_on_resume(
     assert summary(folder)["pass_hat"][1]["tasks"] == 19
     desk.lose = set()
     assert evaluate_here(argv(folder, "--resume")) == 0
-    assert summary(folder)["coverage"] == 1.0
+    data = summary(folder)
+    assert (data["coverage"], data["replayed"]) == (1.0, 1)
+    assert "1 lost trials were played again" in data["verdict"]
+    (row,) = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert (row["ledger"]["started"], row["ledger"]["lost"]) == (41, {"user": 1})
     assert desk.played[40:] == ["retail/dev/0#1"]
 
 

@@ -88,8 +88,9 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
             number of tasks that had trials enough.
         trials: Trials of each task.
         noop_baseline: What doing nothing scores on the same tasks; None if not known.
-        coverage: Scored trials over started ones.
+        coverage: Scored trials over those asked for.
         user: Who played the customer; empty where the benchmark has none.
+        replayed: Lost trials that were played again; the ledger holds them.
         claim: What the score means and what it does not, one sentence each.
     """
 
@@ -102,6 +103,7 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float
     user: str
     claim: tuple[str, ...] = ()
+    replayed: int = 0
 
     def verdict(self) -> str:
         """One sentence for people."""
@@ -112,7 +114,8 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
         return (
             f"{self.policy} passes {percent(first)} of {self.benchmark}, over {first.tasks}"
             f" task{'s' * (first.tasks != 1)} and {first.trials} trials"
-            f"{f'; {lost:g} % of the trials were lost and are not in it' if lost else ''}."
+            f"{f'; {lost:g} % of the trials were lost and are not in it' if lost else ''}"
+            f"{f'; {self.replayed} lost trials were played again' if self.replayed else ''}."
         )
 
 
