@@ -402,8 +402,8 @@ def free_port() -> int:
 def echo_key(code: int) -> Misbehaviour:
     async def send(request: web.Request, honest: Honest) -> web.StreamResponse:
         key = request.headers["Authorization"].removeprefix("Bearer ")
-        # Pushed to where a cut at a fixed length would split it.
-        text = f"{'x' * 290} wrong key {key} and again {key}"
+        # Once at the beginning, and once where a cut at a fixed length would split it.
+        text = f"{key} {'x' * 260} wrong key {key}"
         if code != 200:
             return web.Response(status=code, text=text)
         answer = await honest()

@@ -66,6 +66,19 @@ def test_the_limit_is_used_up_before_anybody_waits() -> None:
     assert times[10:] == pytest.approx([120.0] * 5, abs=1e-3)
 
 
+def test_what_was_sent_counts_for_a_whole_minute() -> None:
+    log: list[tuple[float, float]] = []
+
+    async def main() -> None:
+        limiter = Limiter(requests_per_minute=1)
+        await send(limiter, log)
+        await asyncio.sleep(59.5)
+        await send(limiter, log)
+
+    run(main())
+    assert log[1][0] == pytest.approx(60.0, abs=1e-3)
+
+
 def test_tokens_are_corrected_to_what_was_used() -> None:
     log: list[float] = []
 

@@ -139,7 +139,9 @@ def test_an_action_is_read(text: str) -> None:
 
 def test_a_label_within_an_argument_is_no_action() -> None:
     said = {"name": "respond", "arguments": {"content": 'Write Action: {"name": "x"}'}}
-    assert read_actions(f"Action: {json.dumps(said)}").calls == (("respond", said["arguments"]),)
+    turn = read_actions(f"Action: {json.dumps(said)}")
+    assert turn.calls == (("respond", said["arguments"]),)
+    assert turn.errors == ()
 
 
 def test_several_actions_are_all_read_so_that_none_vanishes() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
+from tau_method.desk import cancel_task, policy, right_call
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
 from turnwise.taubench import STOP
+from turnwise.taubench.episode import default_services, run_episode
 from turnwise.users import User, UserMaker, UserReply
 from turnwise.users.model import MAX_DRAFTS, MAX_REFLECTIONS, MAX_REMINDERS
 from turnwise.users.prompts import GREETING, SILENCE
@@ -15,6 +18,7 @@ from . import endpoint as endpoints
 from .endpoint import customers, said, serving, task
 
 CONFIRM = "I will cancel #W1. Do you confirm (yes/no)?"
+CANCEL = cancel_task()
 RIGHT, WRONG = "Fits.\nVERDICT: RIGHT", "It tells too much.\nVERDICT: WRONG"
 STRATEGIES = ["llm", "react", "verify", "reflection"]
 
@@ -268,3 +272,37 @@ async def test_nobody_replies_before_the_conversation_begins() -> None:
     async with customers("llm", "x") as (users, _):
         with pytest.raises(RuntimeError, match="reset"):
             await users().reply("Hello?")
+
+
+async def test_an_episode_with_a_model_as_customer_ends_after_the_write_it_agreed_to() -> None:
+    replies = ("Cancel it, please.", f"Yes, go ahead. Thanks! {STOP}", "never asked")
+    async with customers("llm", *replies) as (users, endpoint):
+        made, _ = policy("Shall I cancel it (yes/no)?", right_call(CANCEL), "It is cancelled.")
+        services = replace(default_services("compact"), user=users)
+        episode = await run_episode(CANCEL, made, services, rollout_id="r", group_id="g", seed=1)
+    assert (episode.ending.label, episode.score) == ("finished", 1.0)
+    assert episode.info["user"] == "llm-1(m,temperature=1)"
+    said = [m["content"] for m in episode.transcript if m["author"] == episode.info["user"]]
+    assert said == ["Cancel it, please.", "Yes, go ahead. Thanks!", STOP]
+    assert len(endpoint.asked) == 2
+
+
+@pytest.mark.parametrize("bad", [401, None, "###OUT-OF-SCOPE###"])
+async def test_a_model_that_fails_as_customer_never_yields_a_reward(bad: str | int | None) -> None:
+    async with customers("llm", "Cancel it.", bad) as (users, _):
+        made, _ = policy(right_call(CANCEL), "Done.")
+        services = replace(default_services("compact"), user=users)
+        episode = await run_episode(CANCEL, made, services, rollout_id="r", group_id="g", seed=1)
+    assert (episode.ending.label, episode.score) == ("lost:user", None)
+
+
+async def test_256_episodes_wait_for_their_customers_together() -> None:
+    async with serving(lambda messages: "Cancel it.", delay_s=0.2) as endpoint:
+        users = UserMaker(endpoints.config("llm", endpoint.url, concurrency=256))
+        each = [users() for _ in range(256)]
+        started = asyncio.get_running_loop().time()
+        await asyncio.gather(*(user.reset(task(index=i)) for i, user in enumerate(each)))
+        await asyncio.gather(*(user.reply("Which?") for user in each))
+        # One after the other they would take 102 s.
+        assert asyncio.get_running_loop().time() - started < 30
+        await users.close()

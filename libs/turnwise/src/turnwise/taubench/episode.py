@@ -4,7 +4,8 @@
 2. The engine samples a turn. Its ids and log-probs go into the session verbatim; only their text
    is parsed. Turn k is drawn with `derive_seed(seed, "turn", k)`, so that a result depends on the
    rollout's seed and not on what else was running.
-3. The turn becomes actions (`turnwise.taubench.to_turn`). Tools answer at once; a message goes to
+3. The turn becomes actions (`turnwise.taubench.to_turn`), from its tool calls or, with a text view
+   (`turnwise.taubench.strategies`), from its words. Tools answer at once; a message goes to
    the customer, who is awaited here and never inside of the environment.
 4. All answers of a turn form one append to the session, and so the next prompt.
 
@@ -41,7 +42,8 @@ from turnwise.rollout import derive_seed
 from turnwise.taubench.actions import DroppedCall, SeveralCalls, Turn, to_turn
 from turnwise.taubench.environment import Environment, StepResult
 from turnwise.taubench.prompts import PromptView, prompt_view
-from turnwise.taubench.task import Action, Task
+from turnwise.taubench.strategies import TextTurn, TextView
+from turnwise.taubench.task import RESPOND, Action, Task
 from turnwise.users import OfflineUser, User
 
 RELEASE_DEADLINE_S = 10.0
@@ -220,6 +222,8 @@ class Conversation:
             return
         content = self.services.view.observation(result.source, result.observation)
         message = {"role": "tool", "name": result.source, "content": content}
+        if isinstance(self.services.view, TextView):
+            message = {"role": "user", "content": content}
         self._note(message, f"tool:{result.source}", turn)
 
     def metrics(self) -> dict[str, float]:
@@ -306,8 +310,10 @@ class _Run(Conversation):
         async with crossing(Boundary.ENGINE):
             text = self.policy.text(completion.ids)
         stopped = completion.finish == "stop"
-        parsed = toolparse.parse(text, format=self.policy.tool_format, tools=self.toolset)
-        message = _assistant(parsed) if stopped else {"role": "assistant", "content": text}
+        parsed = self._parse(text)
+        message: dict[str, Any] = {"role": "assistant", "content": text}
+        if stopped and isinstance(parsed, toolparse.Parsed):
+            message = _assistant(parsed)
         async with crossing(Boundary.ENGINE):
             overflow = self.session.append_sampled(
                 completion.ids.tolist(),
@@ -330,7 +336,12 @@ class _Run(Conversation):
             return Ending.stopped(Limit.TOKENS if full else Limit.CONTEXT), []
         return await self._act(self._read(parsed), turn)
 
-    def _read(self, parsed: toolparse.Parsed) -> Turn:
+    def _parse(self, text: str) -> toolparse.Parsed | TextTurn:
+        if isinstance(self.services.view, TextView):
+            return self.services.view.read(text)
+        return toolparse.parse(text, format=self.policy.tool_format, tools=self.toolset)
+
+    def _read(self, parsed: toolparse.Parsed | TextTurn) -> Turn:
         """The actions of a turn; counts what was called, dropped and unreadable.
 
         A tool that does not exist is the environment's to answer, as upstream's does.
@@ -338,15 +349,22 @@ class _Run(Conversation):
         for error in parsed.errors:
             self.counts["parse_errors"] += 1
             self.counts[f"parse_errors/{error.kind}"] += 1
-        calls = _callable(parsed)
+        calls: list[tuple[object, object]]
+        if isinstance(parsed, TextTurn):
+            content, calls = parsed.thought, list(parsed.calls)
+            made = sum(name != RESPOND for name, _ in calls)
+        else:
+            content = parsed.content
+            calls = [(call.name, call.arguments) for call in _callable(parsed)]
+            made = len(calls)
         decoded = to_turn(
-            parsed.content,
-            [(call.name, call.arguments) for call in calls],
+            content,
+            calls,
             errors=[error.message for error in parsed.errors],
             several=self.services.several_calls,
         )
         self.unreadable = self.unreadable + 1 if parsed.errors and not calls else 0
-        self.counts["tool_calls"] += len(calls)
+        self.counts["tool_calls"] += made
         self.dropped.extend(decoded.dropped)
         return decoded
 

@@ -120,8 +120,6 @@ class TextTurn:
 class TextView:
     """`act` and `react`: a view whose tools stand in the system prompt and whose turns are text."""
 
-    answer_role = "user"
-
     def __init__(self, base: PromptView, strategy: Literal["act", "react"]) -> None:
         self.name = f"{strategy}:{base.name}"
         self._base = base

@@ -161,6 +161,8 @@ class LlmUser:
     async def _ask(self, messages: Sequence[Message], usable: Callable[[str], bool]) -> str:
         left_s = self._deadline - asyncio.get_running_loop().time()
         reply = await self._client.complete(messages, usable=usable, deadline_s=left_s)
+        if not usable(reply.text):
+            raise BoundaryError(Boundary.USER, f"{self.name}: an answer without words")
         return without_scratchpad(reply.text)
 
     async def _judge(self, words: Words) -> tuple[bool, str]:
