@@ -189,3 +189,25 @@ def test_a_text_that_ends_inside_an_opening_tag_says_so() -> None:
 def test_half_surrogates_in_the_text_are_replaced_and_never_raise() -> None:
     parsed = toolparse.parse("\ud83d" + written("qwen25", [("f", {"a": "x"})]))
     assert parsed.content == "\ufffd" and parsed.calls[0].span[0] == 1
+
+
+@pytest.mark.parametrize("mode", ["strict", "lenient"])
+@pytest.mark.parametrize(
+    ("framed", "value"),
+    [
+        ("\n\r\n", "\r"),
+        ("\nx\r\n", "x\r"),
+        ("\r\nx\r\n", "x"),
+        ("\r\nx\r\r\n", "x\r"),
+        ("\n\n", ""),
+        ("x\r\n", "x\r"),
+    ],
+)
+def test_a_carriage_return_is_the_values_own_unless_the_frame_began_with_one(
+    framed: str, value: str, mode: str
+) -> None:
+    text = (
+        f"<tool_call>\n<function=f>\n<parameter=a>{framed}</parameter>\n</function>\n</tool_call>"
+    )
+    parsed = toolparse.parse(text, "qwen3_coder", None, mode)
+    assert [call.arguments for call in parsed.calls] == [{"a": value}]

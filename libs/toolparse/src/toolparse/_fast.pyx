@@ -239,7 +239,7 @@ def tagged_pairs(
     cdef bytes data = source.data
     cdef const unsigned char* p = data
     cdef Py_ssize_t size = len(data), n, pos, start, end, from_, stop, args_start, args_end
-    cdef Py_ssize_t name_start, name_end, key_start, key_end, first, last
+    cdef Py_ssize_t name_start, name_end, key_start, key_end, frame, first, last
     cdef const unsigned char* hit
     cdef bint section = len(tags.section_open) > 0
     cdef bytes opener = tags.section_open if section else tags.call_open
@@ -321,7 +321,7 @@ def tagged_pairs(
                     if not at(p, pos, n, tags.value_open, len(tags.value_open)):
                         return None
                     pos += len(tags.value_open)
-                first = pos
+                first = frame = pos
                 stop = value_end(tags, p, pos, n)
                 if stop < 0:
                     return None
@@ -335,7 +335,8 @@ def tagged_pairs(
                         first += 2
                     if first < last and p[last - 1] == 10:
                         last -= 1
-                        if first < last and p[last - 1] == 13:
+                        # A carriage return is the value's own unless the frame began with one.
+                        if first < last and p[last - 1] == 13 and p[frame] == 13:
                             last -= 1
                 if is_space(p[key_start]) or is_space(p[key_end - 1]):
                     return None

@@ -178,13 +178,17 @@ def scan_call(shape: Shape, data: bytes | bytearray, pos: int, n: int, final: bo
 
 
 def unframed(data: bytes | bytearray, start: int, end: int) -> tuple[int, int]:
-    """Without the one newline on each side that the template writes."""
-    if start < end and data[start] == 0x0A:
-        start += 1
-    elif start + 1 < end and data[start] == 0x0D and data[start + 1] == 0x0A:
+    """Without the one newline on each side that the template writes.
+
+    A carriage return before the last newline is the value's own unless the frame began with one.
+    """
+    carriage = start + 1 < end and data[start] == 0x0D and data[start + 1] == 0x0A
+    if carriage:
         start += 2
+    elif start < end and data[start] == 0x0A:
+        start += 1
     if start < end and data[end - 1] == 0x0A:
         end -= 1
-        if start < end and data[end - 1] == 0x0D:
+        if carriage and start < end and data[end - 1] == 0x0D:
             end -= 1
     return start, end
