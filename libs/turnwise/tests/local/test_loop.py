@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -273,6 +274,22 @@ async def test_an_evaluation_that_an_interrupt_prevented_is_made_up(
         await start("run", job=make_job(tokenizer, interrupt), eval_interval=2)
     folder = await start("run", resume=True, run_dir=Path("unused"), eval_interval=2)
     assert [row["step"] for row in rows(folder, "eval")] == [0, 2, 4]
+
+
+async def test_a_disk_that_fills_up_ends_the_run_and_not_what_was_saved(
+    start: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    free = iter([10**12, 10**12, 10**6])
+
+    def disk_usage(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(free=next(free))
+
+    monkeypatch.setattr("shutil.disk_usage", disk_usage)
+    with pytest.raises(RunError, match="step 4 can't be saved: .*needed for a checkpoint"):
+        await start("run")
+    folder = RunFolder.open(tmp_path / "run")
+    assert [path.name for path in list_checkpoints(folder.checkpoints)] == ["step_2"]
+    assert [row["step"] for row in rows(folder, "train")] == [1, 2, 3, 4]
 
 
 async def test_a_run_that_is_further_than_asked_is_refused(start: Any) -> None:

@@ -24,13 +24,11 @@ import torch
 from torch import nn
 
 from turnwise.config import ConfigError
+from turnwise.run.folder import require_space
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
 TRAINER = "trainer.pt"
-
-SPARE_BYTES = 64 << 20
-"""Left free on the disk beside what a checkpoint takes."""
 
 
 def save_checkpoint(
@@ -41,26 +39,24 @@ def save_checkpoint(
     tokenizer: Any,
     optimizer: torch.optim.Optimizer,
     state: Mapping[str, Any],
-    keep: int | None = None,
 ) -> Path:
     """Writes `folder/step_N`, replacing one of the same step.
 
     Args:
         folder: Made if it is missing.
         state: JSON-able: data order, counters, seeds.
-        keep: So many newest checkpoints stay; None keeps all.
 
     Returns:
         The checkpoint's folder.
 
     Raises:
-        ConfigError: if the disk has too little room; nothing was written.
+        PreflightError: if the disk has too little room; nothing was written.
         OSError: if writing fails; the step has no folder then.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    check_disk(folder, checkpoint_bytes(model))
+    require_space(folder, checkpoint_bytes(model), "a checkpoint")
     target, partial = folder / f"step_{step}", folder / f".step_{step}.partial"
-    for stale in folder.glob(".step_*.partial"):
+    for stale in folder.glob(".step_*"):
         shutil.rmtree(stale)
     partial.mkdir()
     try:
@@ -78,9 +74,6 @@ def save_checkpoint(
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    if keep is not None:
-        for old in list_checkpoints(folder)[: -max(keep, 1)]:
-            shutil.rmtree(old)
     return target
 
 
@@ -147,20 +140,6 @@ def verify_checkpoint(path: Path) -> None:
 def checkpoint_bytes(model: nn.Module) -> int:
     """What a checkpoint of `model` with AdamW's state takes on disk, about."""
     return sum(p.numel() * (p.element_size() * 3) for p in model.parameters()) + (16 << 20)
-
-
-def check_disk(folder: Path, needed: int) -> None:
-    """Checks that `needed` bytes fit on the disk of an existing `folder`.
-
-    Raises:
-        ConfigError: saying how much is needed and how much is free.
-    """
-    free = shutil.disk_usage(folder).free
-    if free < needed + SPARE_BYTES:
-        raise ConfigError(
-            f"{folder}: {needed / 1e6:.0f} MB are needed for a checkpoint and "
-            f"{SPARE_BYTES / 1e6:.0f} MB to spare, {free / 1e6:.0f} MB are free"
-        )
 
 
 def _write_manifest(folder: Path, step: int) -> None:

@@ -16,8 +16,9 @@ import asyncio
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError
 from turnwise.local.checkpoint import (
     checkpoint_bytes,
@@ -64,14 +65,7 @@ async def train(
                 recorder.stepped(step, await trainer.train_step(step))
                 last = step == options.num_rollout
                 if last or step % options.save_interval == 0 or interrupted():
-                    save_checkpoint(
-                        folder.checkpoints,
-                        step,
-                        model=trainer.model,
-                        tokenizer=policy.tokenizer,
-                        optimizer=trainer.updater.optimizer,
-                        state={"step": step},
-                    )
+                    _save(folder, step, trainer, policy.tokenizer)
                 if interrupted():
                     raise Interrupted(f"after step {step}")
                 if not last and _is_due(options, step):
@@ -94,6 +88,22 @@ async def _evaluate(trainer: Trainer[TaskT], recorder: Recorder, step: int) -> T
     result = await trainer.evaluate()
     recorder.evaluated(step, result)
     return result.table
+
+
+def _save(folder: RunFolder, step: int, trainer: Trainer[TaskT], tokenizer: Any) -> None:
+    try:
+        save_checkpoint(
+            folder.checkpoints,
+            step,
+            model=trainer.model,
+            tokenizer=tokenizer,
+            optimizer=trainer.updater.optimizer,
+            state={"step": step},
+        )
+    except (PreflightError, OSError) as error:
+        raise RunError(
+            f"step {step} can't be saved: {error}; earlier checkpoints are whole"
+        ) from error
 
 
 async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
