@@ -9,7 +9,7 @@ from typing import Any
 
 from slime_standin.methods import EndpointUser, TauWith
 from turnwise.engine.http import HttpPool
-from turnwise.slime.tau import TauOptions
+from turnwise.taubench.method import TauOptions
 
 TURNS = 4
 """Sampled turns of an episode; each is a message to the customer, who leaves at the last."""

@@ -21,10 +21,10 @@ from slime_standin.methods import EndpointUser, TauWith
 from slime_standin.servers import Call, FakeSGLang, FakeUser, Misbehaviour
 from turnwise.engine.http import HttpPool
 from turnwise.episode import Episode
+from turnwise.method import Job, Method
 from turnwise.slime import close as close_connections
 from turnwise.slime import hooks, rollout_log
-from turnwise.slime.settings import Job, Method
-from turnwise.slime.tau import TauOptions
+from turnwise.taubench.method import TauOptions
 
 EPISODES = 8
 VICTIM = 3

@@ -22,8 +22,8 @@ from turnwise.config import ConfigError
 from turnwise.engine.http import HttpPool
 from turnwise.slime import books, generate, hooks
 from turnwise.slime.record import Record
-from turnwise.slime.tau import TauOptions
 from turnwise.taubench.episode import compact_user
+from turnwise.taubench.method import TauOptions
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
 

@@ -9,8 +9,8 @@ from typing import Any
 import tokendelta
 from turnwise.engine.http import HttpPool
 from turnwise.episode import Ending, Episode
-from turnwise.slime.settings import Job, Method
-from turnwise.slime.tau import TauMethod, TauOptions
+from turnwise.method import Job, Method
+from turnwise.taubench.method import TauMethod, TauOptions
 from turnwise.taubench.task import STOP, Task
 from turnwise.users import OfflineUser, User, UserReply
 from turnwise.users.protocol import User as UserProtocol

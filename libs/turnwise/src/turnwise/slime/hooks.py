@@ -39,14 +39,13 @@ from turnwise.engine import SamplingParams
 from turnwise.engine.http import HttpPool
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
+from turnwise.method import Job, Method
 from turnwise.policy import Policy
 from turnwise.rollout import derive_seed
 from turnwise.slime import books
 from turnwise.slime.record import Record, RecordingEngine, RecordingUser
 from turnwise.slime.samples import RECORD, to_samples
 from turnwise.slime.settings import (
-    Job,
-    Method,
     Settings,
     fans_out,
     make_method,

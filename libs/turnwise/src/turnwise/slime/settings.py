@@ -1,79 +1,22 @@
 """What slime's arguments say about an episode.
 
 slime sets `args.turnwise` from the file of `--custom-config-path`: a dict with `method` and the
-options of that method. `tau` is built in; any other method is named by its import path,
-`package.module:function`, a function of the options that returns a `Method`.
+options of that method (see `turnwise.method`).
 """
 
 from __future__ import annotations
 
-import importlib
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from turnwise.config import ConfigError
 from turnwise.engine import SamplingParams
-from turnwise.episode import Episode
-from turnwise.policy import Policy
-from turnwise.users import User
+from turnwise.method import Method
+from turnwise.method import make_method as make_by_name
 
-BUILT_IN = {"tau": "turnwise.slime.tau:make_method"}
 SHARED_DEFAULTS = {"tool_format": None, "on_rewrite": "keep"}
 DEFAULT_TOOL_FORMAT = "qwen25"
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One episode to play.
-
-    Attributes:
-        prompt: `Sample.prompt` as slime read it from the row (`--input-key`).
-        label: `Sample.label`.
-        metadata: `Sample.metadata`. Read only.
-        policy: Its engine is bound to this episode.
-        wrap_user: Put around the maker of the customer, so that the replies can be kept.
-        rollout_id: Unique within the process.
-        group_id: Shared by the rollouts of one prompt.
-        seed: Fixes every draw of the episode.
-    """
-
-    prompt: object
-    label: object
-    metadata: Mapping[str, Any]
-    policy: Policy
-    wrap_user: Callable[[Callable[[], User]], Callable[[], User]]
-    rollout_id: str
-    group_id: str
-    seed: int
-
-
-class Method(ABC):
-    """An agent loop with its reward, as the local backend runs it too.
-
-    Attributes:
-        fans_out: Whether an episode may have several segments even where no template rewrites
-            history.
-    """
-
-    fans_out: bool = False
-
-    @abstractmethod
-    async def run(self, job: Job) -> Episode:
-        """Plays one episode; failures become its ending.
-
-        Raises:
-            ConfigError: the row names what does not exist.
-        """
-
-    def metrics(self) -> Mapping[str, float]:
-        """Numbers of its services, totals since the start, for the trackers."""
-        return {}
-
-    async def close(self) -> None:
-        """Closes what it keeps open for the running event loop."""
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +67,10 @@ def make_method(settings: Settings) -> Method:
     Raises:
         ConfigError: there is no such method, or its options are wrong.
     """
-    path = BUILT_IN.get(settings.method, settings.method)
-    module, colon, name = path.partition(":")
-    if not colon:
-        raise ConfigError(
-            f"turnwise.method: {settings.method!r} is neither one of {', '.join(BUILT_IN)} nor an "
-            "import path package.module:function"
-        )
     try:
-        factory = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"turnwise.method: {path}: {error}") from error
-    method: Method = factory(settings.options)
-    return method
+        return make_by_name(settings.method, settings.options)
+    except ConfigError as error:
+        raise ConfigError(f"turnwise.{error}") from None
 
 
 def fans_out(args: Any, settings: Settings, method: Method) -> bool:

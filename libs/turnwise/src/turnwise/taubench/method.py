@@ -1,7 +1,7 @@
-"""tau-bench as a method for the hooks.
+"""tau-bench as a method: `turnwise.method` makes it by the name `tau`.
 
 A data row's prompt is the task's index in its split; `env` and `task_split` of its metadata go
-before those of `args.turnwise`, so that one run trains on one split and evaluates on another.
+before those of the options, so that one run trains on one split and evaluates on another.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pydantic import Field
 from turnwise.config import ConfigError
 from turnwise.episode import Episode
 from turnwise.launch.preset import TauConfig
-from turnwise.slime.settings import Job, Method
+from turnwise.method import Job, Method
 from turnwise.taubench import SourceError, Task, load_tasks
 from turnwise.taubench.episode import Services, default_services, run_episode
 from turnwise.users import UserConfig, UserMaker
 
 
 class TauOptions(TauConfig):
-    """`args.turnwise` of the method tau: the options of a run's [tau]."""
+    """[tau] of a run's file, `args.turnwise` in slime."""
 
     user: dict[str, Any] = Field(default_factory=dict)
     """Further options of the customer, as `turnwise.users.UserConfig` has them: `concurrency`,
@@ -93,10 +93,7 @@ def make_method(options: Mapping[str, Any]) -> TauMethod:
     Raises:
         ConfigError: an unknown or wrong option, or tau-bench's data is missing.
     """
-    try:
-        return TauMethod(TauOptions(**options))
-    except ConfigError as error:
-        raise ConfigError(f"turnwise.{error}") from None
+    return TauMethod(TauOptions(**options))
 
 
 @cache
