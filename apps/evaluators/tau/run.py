@@ -20,7 +20,7 @@ from turnwise.policy import Policy
 from turnwise.report import write_eval_report
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import EvalRow, as_row
+from turnwise.run.metrics import EvalRow, as_row, metric_means
 from turnwise.run.summary import EvalSummary, write_summary
 from turnwise.run.traces import EVAL_TRACES, trace_row
 from turnwise.taubench import Task, load_tasks, noop_baseline
@@ -101,7 +101,9 @@ def evaluate_here(argv: Sequence[str]) -> int:
     print(summary.verdict())
     for k, estimate in enumerate(summary.pass_hat, start=1):
         print(f"pass^{k}  {estimate}  ({estimate.tasks} tasks with at least {k} scored trials)")
-    print(f"coverage {summary.coverage:.3f}; doing nothing scores {summary.noop_baseline:.3f}")
+    print(f"coverage {summary.coverage:.3f}")
+    for name, score in summary.baselines.items():
+        print(f"{name} scores {score:.3f}")
     for sentence in summary.claim:
         print(f"- {sentence}")
     print(f"{folder.summary}, {report}")
@@ -132,7 +134,8 @@ def summarise(
         ledger.start(episode.rollout_id)
         ledger.settle(episode)
     ledger.check()
-    mean, user, noop = mean_score(table), services.user().name, noop_baseline(list(tasks.values()))
+    mean, players = mean_score(table), {"user": services.user().name}
+    baselines = {"doing nothing": noop_baseline(list(tasks.values()))}
     folder.metrics.unlink(missing_ok=True)
     folder.append_metrics(
         as_row(
@@ -143,8 +146,9 @@ def summarise(
                 coverage=ledger.coverage,
                 ledger=ledger.as_dict(),
                 endings=dict(Counter(row.ending.label for row in attempts).most_common()),
-                noop_baseline=noop,
-                user=user,
+                metrics=metric_means(row.metrics for row in attempts),
+                baselines=baselines,
+                services=players,
                 eval_s=sum(row.wall_s for row in attempts),
                 scores={task_id: list(scores) for task_id, scores in table.items()},
             )
@@ -155,10 +159,10 @@ def summarise(
         policy=options.policy_name,
         pass_hat=tuple(pass_hat_k(table, k) for k in range(1, options.trials + 1)),
         trials=options.trials,
-        noop_baseline=noop,
+        baselines=baselines,
         coverage=sum(row.score is not None for row in rows) / len(rows),
         replayed=len(attempts) - len(rows),
-        user=user,
+        services=players,
         claim=CLAIM[options.view],
     )
     write_summary(folder, summary)

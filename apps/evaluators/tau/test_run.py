@@ -67,7 +67,11 @@ def test_an_evaluation_writes_pass_rates_coverage_and_the_baseline(
     data = summary(folder)
     assert [estimate["mean"] for estimate in data["pass_hat"]] == [0.5, 0.5]
     assert [estimate["tasks"] for estimate in data["pass_hat"]] == [20, 20]
-    assert (data["coverage"], data["noop_baseline"], data["trials"]) == (1.0, 0.05, 2)
+    assert (data["coverage"], data["baselines"], data["trials"]) == (
+        1.0,
+        {"doing nothing": 0.05},
+        2,
+    )
     assert (folder / "report.html").is_file()
     out = capsys.readouterr().out
     assert "pass^2  0.500" in out

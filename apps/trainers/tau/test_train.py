@@ -151,7 +151,7 @@ def test_a_whole_run_ends_with_a_verdict_and_a_policy_that_loads(
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     assert output.count("4 started = ") == 2
-    assert "No rise is shown: tune pass rate" in output
+    assert "No rise is shown: tune score" in output
     assert "so the result flatters" in output
     assert "warmed up" not in output
     assert "Doing nothing scores 0.0 %" in output

@@ -11,30 +11,21 @@ import sys
 from collections.abc import Sequence
 
 from turnwise.command import run_command
+from turnwise.config import named_option
 from turnwise.local.threads import wait_passively
 
 
 def train(argv: Sequence[str]) -> int:
     """Runs the backend that `argv` names; returns the exit code."""
-    if _backend(argv) == "slime":
+    if named_option(argv, "--backend") == "slime":
         from apps.trainers.tau.cluster import train_on_cluster
 
         return train_on_cluster(argv)
     # Set before torch is imported, which is why the backend is imported here.
     wait_passively()
-    from apps.trainers.tau.local import train_here
+    from apps.trainers.tau.local import TRAINER
 
-    return train_here(argv)
-
-
-def _backend(argv: Sequence[str]) -> str:
-    """The backend that was asked for; the local one refuses a name that is none."""
-    for index, word in enumerate(argv):
-        if word == "--backend" and index + 1 < len(argv):
-            return argv[index + 1]
-        if word.startswith("--backend="):
-            return word.removeprefix("--backend=")
-    return "local"
+    return TRAINER.run(argv)
 
 
 def main() -> None:

@@ -60,7 +60,8 @@ def parse_args(
         SystemExit: 0 after `--help`; 2 on a bad option, which has been printed with what is
             allowed or the nearest name.
     """
-    path = _config_path(argv)
+    name = named_option(argv, "--config")
+    path = None if name is None else Path(name)
     given = {**(defaults or {}), **({} if path is None else read_toml(model, path))}
     return tyro.cli(
         model,
@@ -128,12 +129,16 @@ def _section(model: type[Config], field: str) -> type[Config] | None:
     return None
 
 
-def _config_path(argv: Sequence[str]) -> Path | None:
+def named_option(argv: Sequence[str], flag: str) -> str | None:
+    """What a command line gives to `flag`, before the line is parsed; None where it gives nothing.
+
+    For what decides how the line is parsed: the file with defaults, the backend.
+    """
     for index, word in enumerate(argv):
-        if word == "--config" and index + 1 < len(argv):
-            return Path(argv[index + 1])
-        if word.startswith("--config="):
-            return Path(word.removeprefix("--config="))
+        if word == flag and index + 1 < len(argv):
+            return argv[index + 1]
+        if word.startswith(f"{flag}="):
+            return word.removeprefix(f"{flag}=")
     return None
 
 

@@ -95,9 +95,6 @@ def make_job(tokenizer: Any, hook: EpisodeHook = lambda rollout: None) -> Job[st
         eval_tasks=dict(list(tasks.items())[4:]),
         run_episode=run,
         profile=tokendelta.Profile.from_tokenizer(tokenizer),
-        tool_format="qwen25",
-        user="none",
-        noop_baseline=0.0,
         claim=("Letters.",),
     )
 

@@ -86,11 +86,11 @@ def summary(**changes: Any) -> Summary:
         "before": Estimate(0.46, 0.04, 32, 128),
         "after": Estimate(0.66, 0.04, 32, 128),
         "difference": Estimate(0.2, 0.04, 32, 256),
-        "noop_baseline": 0.0,
+        "baselines": {"doing nothing": 0.0},
         "trials": 4,
         "steps": 3,
         "seed": 7,
-        "user": "offline",
+        "services": {"user": "offline"},
         "coverage": 1.0,
         "claim": ("Held-out tasks share no order with training tasks.",),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnwise.run.metrics import EvalRow, TrainRow
+from turnwise.run.metrics import EvalRow, MetricMean, TrainRow
 
 LEDGER = {"started": 4, "finished": 3, "stopped": {}, "lost": {"user": 1}, "cancelled": 0}
 
@@ -15,7 +15,12 @@ def train_row(**changes: object) -> TrainRow:
         "coverage": 0.75,
         "ledger": LEDGER,
         "endings": {"finished": 3, "lost:user": 1},
-        "user": "offline",
+        "metrics": {
+            "turns": MetricMean(3.0, 4),
+            "tool_calls": MetricMean(2.0, 4),
+            "parse_errors/bad_json": MetricMean(1.0, 1),
+        },
+        "services": {"user": "offline"},
         "loss": 0.1,
         "kl": 0.0,
         "entropy": 1.2,
@@ -28,9 +33,6 @@ def train_row(**changes: object) -> TrainRow:
         "groups": 2,
         "groups_kept": 1,
         "groups_dropped": {"zero_std": 1},
-        "turns_mean": 3.0,
-        "tool_calls_mean": 2.0,
-        "parse_errors": {},
         "rollout_s": 2.0,
         "train_s": 1.0,
         "loop_lag_p50_ms": 0.1,
@@ -47,8 +49,9 @@ def eval_row(**changes: object) -> EvalRow:
         "coverage": 0.75,
         "ledger": LEDGER,
         "endings": {"finished": 3, "lost:user": 1},
-        "noop_baseline": 0.0,
-        "user": "offline",
+        "metrics": {"turns": MetricMean(3.5, 4)},
+        "baselines": {"doing nothing": 0.0},
+        "services": {"user": "offline"},
         "eval_s": 4.0,
         "scores": {"retail/train/1": [1.0, None], "retail/train/2": [0.0, 1.0]},
     }

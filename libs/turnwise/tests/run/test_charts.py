@@ -96,7 +96,7 @@ def test_a_rate_has_no_axis_beyond_0_and_1() -> None:
 
 
 def test_what_is_compared_with_is_in_the_picture() -> None:
-    chart = draw([Point(0, 0.5), Point(1, 0.6)], level=Level("doing nothing", 0.05))
+    chart = draw([Point(0, 0.5), Point(1, 0.6)], levels=[Level("doing nothing", 0.05)])
     assert "doing nothing" in chart.svg
     level = next(
         e for e in ElementTree.fromstring(chart.svg).iter("line") if e.get("class") == "level"

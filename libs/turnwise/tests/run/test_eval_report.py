@@ -30,9 +30,9 @@ def eval_folder(path: Path, *, ended: bool = True) -> RunFolder:
                 policy="step_20",
                 pass_hat=(Estimate(0.5, 0.5, 2, 3), Estimate(1.0, float("nan"), 1, 2)),
                 trials=2,
-                noop_baseline=0.02,
+                baselines={"doing nothing": 0.02},
                 coverage=0.75,
-                user="offline",
+                services={"user": "offline"},
                 claim=("Scores name the user that made them.",),
             ),
         )

@@ -123,11 +123,11 @@ def summary(mean: float, stderr: float) -> Summary:
         before=Estimate(0.46, 0.04, 32, 128),
         after=Estimate(0.46 + mean, 0.04, 32, 128),
         difference=Estimate(mean, stderr, 32, 256),
-        noop_baseline=0.0,
+        baselines={"doing nothing": 0.0},
         trials=4,
         steps=20,
         seed=7,
-        user="offline",
+        services={"user": "offline"},
         coverage=1.0,
         claim=("Held out.",),
     )
@@ -140,7 +140,7 @@ def summary(mean: float, stderr: float) -> Summary:
             0.20,
             0.04,
             True,
-            r"It learned: held-out pass rate 46.0 ± 4.0 % -> 66.0 ± 4.0 %, \+20.0 ±",
+            r"It learned: held-out score 46.0 ± 4.0 % -> 66.0 ± 4.0 %, \+20.0 ±",
         ),
         (0.10, 0.04, False, "No rise is shown"),
         (-0.2, 0.04, False, "It got worse"),
@@ -171,9 +171,9 @@ def test_an_evaluation_says_what_it_lost(tmp_path: Path) -> None:
         policy="step_20",
         pass_hat=(Estimate(0.5, 0.05, 115, 450), Estimate(0.3, math.nan, 110, 440)),
         trials=4,
-        noop_baseline=None,
+        baselines={},
         coverage=0.978,
-        user="offline",
+        services={"user": "offline"},
     )
     assert made.verdict() == (
         "step_20 passes 50.0 ± 5.0 % of tau-bench retail test, over 115 tasks and 450 trials;"

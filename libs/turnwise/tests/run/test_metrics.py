@@ -5,7 +5,7 @@ import math
 
 import msgspec
 import pytest
-from turnwise.run.metrics import MetricsRow, as_row, parse_row
+from turnwise.run.metrics import MetricMean, MetricsRow, as_row, metric_means, parse_row
 
 from .rows import eval_row, train_row
 
@@ -19,7 +19,8 @@ def test_the_names_of_a_training_row_are_frozen() -> None:
         "coverage",
         "ledger",
         "endings",
-        "user",
+        "metrics",
+        "services",
         "loss",
         "kl",
         "entropy",
@@ -32,9 +33,6 @@ def test_the_names_of_a_training_row_are_frozen() -> None:
         "groups",
         "groups_kept",
         "groups_dropped",
-        "turns_mean",
-        "tool_calls_mean",
-        "parse_errors",
         "rollout_s",
         "train_s",
         "loop_lag_p50_ms",
@@ -51,11 +49,18 @@ def test_the_names_of_an_evaluation_row_are_frozen() -> None:
         "coverage",
         "ledger",
         "endings",
-        "noop_baseline",
-        "user",
+        "metrics",
+        "baselines",
+        "services",
         "eval_s",
         "scores",
     ]
+
+
+def test_a_mean_is_over_the_episodes_that_have_the_number() -> None:
+    found = metric_means([{"turns": 2.0, "cost": None}, {"turns": 4.0, "cost": 0.5}, {}])
+    assert found == {"turns": MetricMean(3.0, 2), "cost": MetricMean(0.5, 1)}
+    assert metric_means([{"turns": math.nan}]) == {}
 
 
 @pytest.mark.parametrize("made", [train_row(), eval_row()])

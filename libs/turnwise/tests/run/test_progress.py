@@ -25,7 +25,7 @@ def shown(*, terminal: bool, **changes: object) -> str:
 def test_a_log_has_one_line_for_each_row() -> None:
     lines = shown(terminal=False).splitlines()
     assert lines == [
-        "eval after step 0: pass rate 0.500 ± 0.100 (doing nothing 0.000), coverage 0.750, 4 s; "
+        "eval after step 0: score 0.500 ± 0.100 (doing nothing 0.000), coverage 0.750, 4 s; "
         + EQUATION,
         "step  3/20  reward 0.500  loss +0.1000  groups 1/2  engine-trainer gap 1e-06"
         "  rollout 2.0 s  train 1.0 s  coverage 0.750; " + EQUATION,
@@ -38,7 +38,7 @@ def test_a_log_holds_no_control_characters() -> None:
 
 def test_a_terminal_sees_the_lines_and_what_goes_on() -> None:
     text = shown(terminal=True)
-    assert "pass rate 0.500" in text and "step 3" in text and "\x1b" in text
+    assert "score 0.500" in text and "step 3" in text and "\x1b" in text
 
 
 def test_numbers_that_do_not_exist_are_a_dash() -> None:

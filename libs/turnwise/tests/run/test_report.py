@@ -17,7 +17,7 @@ from turnwise.report import load as load_module
 from turnwise.report import sections, viewer, write_eval_report, write_report
 from turnwise.report.load import halving
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import as_row
+from turnwise.run.metrics import MetricMean, as_row
 from turnwise.run.summary import write_summary
 from turnwise.trials import Estimate
 
@@ -44,7 +44,7 @@ def test_a_report_has_all_of_its_parts(tmp_path: Path, snapshot: SnapshotAsserti
 
 def test_the_verdict_stands_on_top_with_what_it_means(tmp_path: Path) -> None:
     page = Page.read(write_report(run_folder(tmp_path).path))
-    verdict = page.text.index("It learned: held-out pass rate 46.0 ± 4.0 % → 66.0 ± 4.0 %")
+    verdict = page.text.index("It learned: held-out score 46.0 ± 4.0 % → 66.0 ± 4.0 %")
     claim = page.text.index("Held-out tasks share no order")
     assert verdict < claim < page.text.index("Curves")
 
@@ -78,9 +78,11 @@ def test_only_the_pages_own_script_may_run(tmp_path: Path) -> None:
 
 def test_no_text_of_a_model_becomes_markup(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", EVIL, {EVIL: EVIL, "seed": EVIL})
-    row = eval_row(user=EVIL, scores={EVIL: [1.0]}, endings={EVIL: 1})
+    row = eval_row(
+        services={EVIL: EVIL}, baselines={EVIL: 0.5}, scores={EVIL: [1.0]}, endings={EVIL: 1}
+    )
     folder.append_metrics(as_row(row))
-    folder.append_metrics(as_row(train_row(parse_errors={EVIL: 2}, endings={EVIL: 3})))
+    folder.append_metrics(as_row(train_row(metrics={EVIL: MetricMean(2.0, 4)}, endings={EVIL: 3})))
     add_trace(
         folder,
         step=1,
@@ -94,7 +96,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path: Path) -> None:
         metrics={EVIL: 1.0},
         info={EVIL: EVIL},
     )
-    write_summary(folder, summary(user=EVIL, claim=(EVIL,), method=EVIL))
+    write_summary(folder, summary(services={EVIL: EVIL}, claim=(EVIL,), method=EVIL))
     clean = Page.read(write_report(run_folder(tmp_path).path))
     page = Page.read(write_report(folder.path))
     assert len(page.scripts) == 2

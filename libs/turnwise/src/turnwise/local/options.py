@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
+import torch
 from pydantic import Field, model_validator
 
 from turnwise.config import CommandConfig
 from turnwise.engine import SamplingParams
 from turnwise.local.update import UpdateSettings
 
+SHIPPED = "shipped"
+"""The name of the policy that comes with a method's trainer."""
+
 
 class TrainOptions(CommandConfig):
     """What every method's trainer takes; a method adds its own."""
 
-    hf_checkpoint: str = Field(min_length=1)
-    """The policy to start from: a folder with weights and tokenizer, or `smollm2`."""
+    hf_checkpoint: str = Field(default=SHIPPED, min_length=1)
+    """The policy to start from: `shipped`, a folder with weights and tokenizer, or `smollm2`."""
+    backend: Literal["local", "slime"] = "local"
+    """This machine, or a GPU cluster, which has options of its own: --backend slime --help."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Device of the policy."""
     num_rollout: int = Field(default=20, ge=0)
     """Training steps; each samples, scores and trains on fresh rollouts."""
     rollout_batch_size: int = Field(default=8, ge=1)
@@ -34,7 +43,7 @@ class TrainOptions(CommandConfig):
     rollout_max_response_len: int = Field(default=128, ge=1)
     """Most tokens of one sampled turn."""
     rollout_max_context_len: int = Field(default=1024, ge=2)
-    """Most tokens of an episode, prompt included."""
+    """Most tokens of a conversation with the policy, prompt included."""
 
     lr: float = Field(default=1e-6, gt=0)
     """Learning rate of AdamW, constant."""
@@ -95,9 +104,11 @@ class TrainOptions(CommandConfig):
             raise ValueError("kl-loss-coef needs use-kl-loss")
         if self.resume and self.run_dir is None:
             raise ValueError("resume needs run-dir, the folder of the run to go on with")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device cuda: this torch finds no GPU")
         if self.max_tokens_per_gpu < self.rollout_max_context_len:
             raise ValueError(
-                f"max-tokens-per-gpu ({self.max_tokens_per_gpu}) must hold one episode of"
+                f"max-tokens-per-gpu ({self.max_tokens_per_gpu}) must hold one conversation of"
                 f" rollout-max-context-len ({self.rollout_max_context_len}) tokens"
             )
         return self

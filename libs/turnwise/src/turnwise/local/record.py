@@ -12,7 +12,7 @@ from turnwise.episode import Episode
 from turnwise.local.options import TrainOptions
 from turnwise.local.trainer import EvalResult, Job, StepResult, Table, drops
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import EvalRow, TrainRow, as_row
+from turnwise.run.metrics import EvalRow, TrainRow, as_row, metric_means
 from turnwise.run.progress import ProgressDisplay
 from turnwise.run.summary import Summary, write_summary
 from turnwise.run.traces import choose_eval_traces, choose_traces, trace_row
@@ -45,8 +45,9 @@ class Recorder:
             coverage=result.ledger.coverage,
             ledger=result.ledger.as_dict(),
             endings=endings(result.episodes),
-            noop_baseline=self._job.noop_baseline,
-            user=self._job.user,
+            metrics=metric_means(episode.metrics for episode in result.episodes),
+            baselines=dict(self._job.baselines),
+            services=dict(self._job.services),
             eval_s=result.eval_s,
             scores={task_id: list(scores) for task_id, scores in result.table.items()},
         )
@@ -66,7 +67,8 @@ class Recorder:
             coverage=result.ledger.coverage,
             ledger=result.ledger.as_dict(),
             endings=endings(result.episodes),
-            user=self._job.user,
+            metrics=metric_means(episode.metrics for episode in result.episodes),
+            services=dict(self._job.services),
             loss=_mean_update(result, "loss"),
             kl=_mean_update(result, "kl"),
             entropy=_mean_update(result, "entropy"),
@@ -79,9 +81,6 @@ class Recorder:
             groups=len(result.groups),
             groups_kept=sum(group.drop is None for group in result.groups),
             groups_dropped=drops(result.groups),
-            turns_mean=_mean_metric(result.episodes, "turns"),
-            tool_calls_mean=_mean_metric(result.episodes, "tool_calls"),
-            parse_errors=_parse_errors(result.episodes),
             rollout_s=result.rollout_s,
             train_s=result.train_s,
             loop_lag_p50_ms=1e3 * result.lag.p50_s,
@@ -99,11 +98,11 @@ class Recorder:
             before=mean_score(before),
             after=mean_score(after),
             difference=paired_difference(before, after),
-            noop_baseline=self._job.noop_baseline,
+            baselines=dict(self._job.baselines),
             trials=self._options.n_samples_per_eval_prompt,
             steps=self._options.num_rollout,
             seed=self._options.seed,
-            user=self._job.user,
+            services=dict(self._job.services),
             coverage=sum(score is not None for score in scores) / len(scores),
             claim=self._job.claim,
             split=self._job.split,
@@ -133,21 +132,6 @@ def _mean_update(result: StepResult, name: str) -> float | None:
         return None
     values = [getattr(update, name) for update in result.updates]
     return float(np.average(values, weights=[u.trained_tokens for u in result.updates]))
-
-
-def _parse_errors(episodes: Sequence[Episode]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for episode in episodes:
-        for name, value in episode.metrics.items():
-            if name.startswith("parse_errors/"):
-                counts[name.removeprefix("parse_errors/")] += int(value)
-    return dict(counts.most_common())
-
-
-def _mean_metric(episodes: Sequence[Episode], name: str) -> float:
-    return _mean(
-        np.array([episode.metrics[name] for episode in episodes if name in episode.metrics])
-    )
 
 
 def _mean(values: np.ndarray[Any, Any]) -> float:

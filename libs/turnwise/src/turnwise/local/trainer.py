@@ -20,7 +20,7 @@ import copy
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -60,11 +60,13 @@ class Job(Generic[TaskT]):
         eval_tasks: The held-out ones, by name.
         run_episode: Plays one episode; see `turnwise.rollout`.
         profile: The audited chat template.
-        tool_format: A name of `toolparse.formats()`.
-        user: Who plays the customer, for the report.
-        noop_baseline: What doing nothing scores on `eval_tasks`.
         claim: What a rise on these tasks shows, and what it does not: one sentence each.
+        tool_format: A name of `toolparse.formats()`; None where the policy calls no tools in one.
+        services: Who plays with the policy, by role, for the report: `{"user": "offline"}`.
+        baselines: What fixed behaviours score on `eval_tasks`: `{"doing nothing": 0.05}`.
+        about: What the tasks are, in the plural.
         split: The name of `eval_tasks`.
+        close: Frees what the episodes share, once, after the last of them.
     """
 
     method: str
@@ -72,11 +74,13 @@ class Job(Generic[TaskT]):
     eval_tasks: Mapping[str, TaskT]
     run_episode: Callable[[Rollout[TaskT], Policy], Awaitable[Episode]]
     profile: tokendelta.Profile
-    tool_format: str
-    user: str
-    noop_baseline: float
     claim: tuple[str, ...]
+    tool_format: str | None = None
+    services: Mapping[str, str] = field(default_factory=dict)
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    about: str = "tasks"
     split: str = "held-out"
+    close: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +119,15 @@ class Trainer(Generic[TaskT]):
         self.engine = TorchEngine(
             model, rows=options.engine_rows, context=options.rollout_max_context_len
         )
-        self._policy = Policy(
+        policy = Policy(
             engine=self.engine,
             profile=job.profile,
             max_context_tokens=options.rollout_max_context_len,
-            tool_format=job.tool_format,
             sampling=options.sampling(),
         )
+        if job.tool_format is not None:
+            policy = replace(policy, tool_format=job.tool_format)
+        self._policy = policy
 
     async def train_step(self, step: int) -> StepResult:
         """Runs training step `step`, counted from 1.

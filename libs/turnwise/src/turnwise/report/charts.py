@@ -64,7 +64,7 @@ def curve_chart(
     *,
     style: str,
     form: Form,
-    level: Level | None = None,
+    levels: Sequence[Level] = (),
     bounds: tuple[float, float] | None = None,
     log: bool = False,
     note: str = "",
@@ -74,7 +74,7 @@ def curve_chart(
     Args:
         style: Class of its colour: `eval`, `train` or `other`.
         form: Writes a value for people, on the axis and in the points' tooltips.
-        level: A constant to compare with.
+        levels: Constants to compare with.
         bounds: What the y axis may not leave, as a rate does not leave 0 and 1.
         log: Logarithmic y axis; values below `LEAST` are left out.
 
@@ -85,13 +85,12 @@ def curve_chart(
     if not shown:
         return None
     ys = [y for point in shown for y in _extent(point, log)]
-    if level is not None:
-        ys.append(level.y)
+    ys += [level.y for level in levels]
     axis = _log_axis(ys) if log else _linear_axis(ys, bounds)
     frame = _Frame(shown[0].x, shown[-1].x, axis)
     parts = [
         _grid(frame, form),
-        _level(frame, level) if level is not None else Markup(""),
+        *(_level(frame, level, left=bool(place % 2)) for place, level in enumerate(levels)),
         _band(frame, shown, style, log),
         _line(frame, shown, style, form),
     ]
@@ -302,12 +301,14 @@ def _x_title() -> Markup:
     )
 
 
-def _level(frame: _Frame, level: Level) -> Markup:
+def _level(frame: _Frame, level: Level, *, left: bool) -> Markup:
+    """The line with its name at one end; neighbours have it at different ends."""
     y = frame.y(level.y)
+    anchor, x = ("start", LEFT + 3) if left else ("end", WIDTH - RIGHT)
     return Markup(
         '<line class="level" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-        '<text class="tick" text-anchor="end" x="{}" y="{}">{}</text>'
-    ).format(LEFT, WIDTH - RIGHT, _f(y), _f(y), WIDTH - RIGHT, _f(y - 4), level.name)
+        '<text class="tick" text-anchor="{}" x="{}" y="{}">{}</text>'
+    ).format(LEFT, WIDTH - RIGHT, _f(y), _f(y), anchor, x, _f(y - 4), level.name)
 
 
 def _band(frame: _Frame, points: Sequence[Point], style: str, log: bool) -> Markup:

@@ -9,19 +9,22 @@ from turnwise.report.charts import Chart, Level, Point, Stack, curve_chart, stac
 from turnwise.report.load import RunData
 from turnwise.run.metrics import TrainRow
 
+MAX_METRICS = 8
+"""Charts of what a method counts; the table has all of it."""
+
 STAGES = {"rollout": "stage-a", "training": "stage-b", "evaluation": "stage-c"}
 
 
 def evaluation_charts(run: RunData) -> list[Chart]:
     points = _points(run.evals, lambda row: row.reward_mean, lambda row: row.reward_stderr)
-    baseline = next((r.noop_baseline for r in run.evals if r.noop_baseline is not None), None)
+    baselines = next((row.baselines for row in run.evals if row.baselines), {})
     chart = curve_chart(
-        "Held-out pass rate",
+        "Score of the evaluations",
         points,
         style="eval",
         form=percent,
         bounds=(0.0, 1.0) if all(0 <= point.y <= 1 for point in points) else None,
-        level=None if baseline is None else Level("doing nothing", baseline),
+        levels=[Level(name, value) for name, value in baselines.items()],
         note="Band: one standard error, clustered by task.",
     )
     return [chart] if chart else []
@@ -63,10 +66,23 @@ def training_charts(run: RunData) -> list[Chart]:
         "Share of prompts whose rollouts differ in score and are scored.",
         bounds=(0.0, 1.0),
     )
-    single("Turns per episode", lambda row: row.turns_mean, "Mean.")
     single("Sampled tokens per second", lambda row: row.tokens_per_s, "During rollouts.")
     single("Event loop lag", lambda row: row.loop_lag_max_ms, "Largest of each step, in ms.")
-    return [chart for chart in charts if chart is not None]
+    return [chart for chart in [*charts, *_metric_charts(run)] if chart is not None]
+
+
+def _metric_charts(run: RunData) -> Iterator[Chart | None]:
+    """What most episodes count: the method's own numbers, the first `MAX_METRICS` of them."""
+    played = sum(row.ledger["started"] for row in run.trains)
+    having: dict[str, int] = {}
+    for row in run.trains:
+        for name, found in row.metrics.items():
+            having[name] = having.get(name, 0) + found.episodes
+    common = [name for name, episodes in having.items() if 2 * episodes >= played]
+    for name in common[:MAX_METRICS]:
+        points = [Point(r.step, r.metrics[name].mean) for r in run.trains if name in r.metrics]
+        title = f"{name[:1].upper()}{name[1:].replace('_', ' ')} per episode"
+        yield curve_chart(title, points, style="other", form=plain, note="Mean.")
 
 
 def ending_chart(run: RunData) -> Chart | None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.ledger import LedgerRow
-from turnwise.report.figures import STAGES, ending_styles, percent
+from turnwise.report.figures import STAGES, ending_styles, percent, plain
 from turnwise.report.load import RunData, halving
-from turnwise.run.metrics import TrainRow
+from turnwise.run.metrics import MetricsRow, TrainRow
 from turnwise.run.progress import number
 from turnwise.run.summary import EvalSummary, Summary
 from turnwise.run.summary import percent as percent_of
@@ -170,9 +170,6 @@ def number_rows(run: RunData) -> Table:
         "gap": lambda row: number(row.max_logprob_diff, ".1e"),
         "trained tokens": lambda row: f"{row.trained_tokens:,}",
         "tokens/s": lambda row: number(row.tokens_per_s, ",.0f"),
-        "turns": lambda row: number(row.turns_mean, ".2f"),
-        "tool calls": lambda row: number(row.tool_calls_mean, ".2f"),
-        "parse errors": lambda row: counts(row.parse_errors) or "-",
         "rollout s": lambda row: f"{row.rollout_s:.1f}",
         "train s": lambda row: f"{row.train_s:.1f}",
         "lag p50/max ms": lambda row: (
@@ -181,6 +178,32 @@ def number_rows(run: RunData) -> Table:
     }
     rows = [[form(row) for form in fields.values()] for row in thinned(run.trains)]
     return Table(list(fields), rows, len(run.trains))
+
+
+def metric_rows(run: RunData) -> Table:
+    """What the method counted: means over the episodes that have the number."""
+    columns: dict[str, MetricsRow] = {}
+    for title, rows in (("evaluation", run.evals), ("step", run.trains)):
+        if rows:
+            columns[f"first {title}"] = rows[0]
+        if len(rows) > 1:
+            columns[f"last {title}"] = rows[-1]
+    having: dict[str, int] = {}
+    for row in run.rows:
+        for name, found in row.metrics.items():
+            having[name] = having.get(name, 0) + found.episodes
+    shown = [
+        [
+            name.replace("_", " "),
+            *(
+                plain(row.metrics[name].mean) if name in row.metrics else "-"
+                for row in columns.values()
+            ),
+            f"{episodes:,}",
+        ]
+        for name, episodes in having.items()
+    ]
+    return Table(["", *columns, "episodes that have it"], thinned(shown), len(shown))
 
 
 def task_rows(run: RunData) -> dict[str, Any]:
@@ -231,30 +254,36 @@ def cards(run: RunData) -> list[tuple[str, str]]:
             ("before", percent_of(summary.before)),
             ("after", percent_of(summary.after)),
             ("difference", _difference(summary.difference)),
-            ("doing nothing", number(summary.noop_baseline, ".1%")),
+            *_baselines(summary.baselines),
             ("coverage", number(summary.coverage, ".1%")),
             ("tasks × trials", f"{summary.difference.tasks} × {summary.trials}"),
-            ("user", summary.user),
+            *summary.services.items(),
             ("seed", f"{summary.seed}"),
         ]
     if isinstance(summary, EvalSummary):
         first = summary.pass_hat[0] if summary.pass_hat else Estimate(math.nan, math.nan, 0, 0)
         return [
             ("pass^1", percent_of(first)),
-            ("doing nothing", number(summary.noop_baseline, ".1%")),
+            *_baselines(summary.baselines),
             ("coverage", number(summary.coverage, ".1%")),
             ("tasks × trials", f"{first.tasks} × {summary.trials}"),
-            ("user", summary.user or "none"),
+            *summary.services.items(),
         ]
-    made = [("user", user) for user in dict.fromkeys(row.user for row in run.rows)]
+    made: list[tuple[str, str]] = []
     for row in run.evals[-1:]:
         value = Estimate(
             _nan(row.reward_mean), _nan(row.reward_stderr), len(row.scores), row.ledger["started"]
         )
-        made.insert(0, (f"held-out after step {row.step}", percent_of(value)))
-        made.insert(1, ("doing nothing", number(row.noop_baseline, ".1%")))
-        made.insert(2, ("coverage", number(row.coverage, ".1%")))
-    return made
+        made = [
+            (f"score after step {row.step}", percent_of(value)),
+            *_baselines(row.baselines),
+            ("coverage", number(row.coverage, ".1%")),
+        ]
+    return made + list(dict.fromkeys(pair for row in run.rows for pair in row.services.items()))
+
+
+def _baselines(values: Mapping[str, float]) -> list[tuple[str, str]]:
+    return [(name, number(value, ".1%")) for name, value in values.items()]
 
 
 def thinned(rows: Sequence[Any]) -> list[Any]:

@@ -7,6 +7,8 @@ was scored, or the backend does not measure it. NaN becomes None on its way to t
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -15,12 +17,19 @@ from turnwise.ledger import LedgerRow
 from turnwise.run.jsonl import Row, plain
 
 
+class MetricMean(msgspec.Struct, frozen=True):
+    """A number of `Episode.metrics`: its mean over the episodes that have it, and how many do."""
+
+    mean: float
+    episodes: int
+
+
 class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     """An evaluation of the weights after `step` training steps.
 
     `scores` holds each task's scores by trial, None where one was lost; the error of `reward_mean`
-    is clustered by task. `endings` counts episodes by `Ending.label`. `noop_baseline` is what doing
-    nothing scores on the same tasks.
+    is clustered by task. `endings` counts episodes by `Ending.label`. `baselines` is what fixed
+    behaviours score on the same tasks, `services` who played with the policy, by role.
     """
 
     step: int
@@ -30,8 +39,9 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
     ledger: LedgerRow
     endings: dict[str, int]
-    noop_baseline: float | None
-    user: str
+    metrics: dict[str, MetricMean]
+    baselines: dict[str, float]
+    services: dict[str, str]
     eval_s: float
     scores: dict[str, list[float | None]]
 
@@ -52,7 +62,8 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
     ledger: LedgerRow
     endings: dict[str, int]
-    user: str
+    metrics: dict[str, MetricMean]
+    services: dict[str, str]
     loss: float | None
     kl: float | None
     entropy: float | None
@@ -65,9 +76,6 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     groups: int
     groups_kept: int
     groups_dropped: dict[str, int]
-    turns_mean: float | None
-    tool_calls_mean: float | None
-    parse_errors: dict[str, int]
     rollout_s: float
     train_s: float
     loop_lag_p50_ms: float | None
@@ -75,6 +83,22 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MetricsRow = EvalRow | TrainRow
+
+
+def metric_means(metrics: Iterable[Mapping[str, float | None]]) -> dict[str, MetricMean]:
+    """Means over the episodes that have a number, by name in order of first appearance.
+
+    Args:
+        metrics: `Episode.metrics` of each episode; None and NaN are no numbers.
+    """
+    found: dict[str, list[float]] = {}
+    for episode in metrics:
+        for name, value in episode.items():
+            if value is not None and not math.isnan(value):
+                found.setdefault(name, []).append(value)
+    return {
+        name: MetricMean(sum(values) / len(values), len(values)) for name, values in found.items()
+    }
 
 
 def as_row(metrics: MetricsRow) -> Row:

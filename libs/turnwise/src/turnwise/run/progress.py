@@ -51,10 +51,10 @@ class ProgressDisplay:
         self._bar.update(self._task, description=text)
 
     def evaluated(self, row: EvalRow, equation: str) -> None:
+        beside = ", ".join(f"{name} {score:.3f}" for name, score in row.baselines.items())
         self.say(
-            f"eval after step {row.step}: pass rate {number(row.reward_mean, '.3f')}"
-            f" ± {number(row.reward_stderr, '.3f')}"
-            f" (doing nothing {number(row.noop_baseline, '.3f')}),"
+            f"eval after step {row.step}: score {number(row.reward_mean, '.3f')}"
+            f" ± {number(row.reward_stderr, '.3f')}{f' ({beside})' if beside else ''},"
             f" coverage {number(row.coverage, '.3f')}, {row.eval_s:.0f} s; {equation}"
         )
 

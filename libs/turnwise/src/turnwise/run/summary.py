@@ -22,10 +22,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         before, after, difference: On the held-out tasks; errors are clustered by task, the
             difference is paired by task.
-        noop_baseline: What doing nothing scores there.
+        baselines: What fixed behaviours score there.
         trials: Trials of each task at each evaluation.
         steps: Training steps done.
-        user: Who played the customer.
+        services: Who played with the policy, by role.
         coverage: Scored trials over started ones, of both evaluations.
         claim: What the result shows and what it does not, one sentence each.
         split: The tasks that were evaluated on.
@@ -36,11 +36,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     before: Estimate
     after: Estimate
     difference: Estimate
-    noop_baseline: float
+    baselines: dict[str, float]
     trials: int
     steps: int
     seed: int
-    user: str
+    services: dict[str, str]
     coverage: float
     claim: tuple[str, ...]
     split: str = "held-out"
@@ -61,7 +61,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         if math.isnan(self.difference.mean):
             return "Nothing can be said: no task was scored both before and after."
         change = (
-            f"{self.split} pass rate {percent(self.before)} -> {percent(self.after)},"
+            f"{self.split} score {percent(self.before)} -> {percent(self.after)},"
             f" {100 * self.difference.mean:+.1f}"
         )
         tasks = f"paired over {self.difference.tasks} task{'s' * (self.difference.tasks != 1)}"
@@ -87,9 +87,9 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
         pass_hat: pass^1, pass^2, ... (`turnwise.trials.pass_hat_k`), each with its error and the
             number of tasks that had trials enough.
         trials: Trials of each task.
-        noop_baseline: What doing nothing scores on the same tasks; None if not known.
+        baselines: What fixed behaviours score on the same tasks.
         coverage: Scored trials over those asked for.
-        user: Who played the customer; empty where the benchmark has none.
+        services: Who played with the policy, by role.
         replayed: Lost trials that were played again; the ledger holds them.
         claim: What the score means and what it does not, one sentence each.
     """
@@ -99,9 +99,9 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
     policy: str
     pass_hat: tuple[Estimate, ...]
     trials: int
-    noop_baseline: float | None
+    baselines: dict[str, float]
     coverage: float
-    user: str
+    services: dict[str, str]
     claim: tuple[str, ...] = ()
     replayed: int = 0
 
@@ -171,7 +171,6 @@ def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
     row = {key: estimate(value) for key, value in row.items()}
     if isinstance(row.get("pass_hat"), list):
         row["pass_hat"] = [estimate(value) for value in row["pass_hat"]]
-    for key in ("coverage", "noop_baseline"):
-        if row.get(key, 0) is None:
-            row[key] = math.nan
+    if row.get("coverage", 0) is None:
+        row["coverage"] = math.nan
     return row
