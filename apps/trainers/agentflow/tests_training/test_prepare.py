@@ -1,0 +1,254 @@
+"""Published files become data files; what does not fit is named by file and line."""
+
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pyarrow  # type: ignore[import-untyped]
+import pyarrow.parquet  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from turnwise.config import ConfigError
+
+from apps.trainers.agentflow.prepare import (
+    grams,
+    locate,
+    normalise,
+    overlap,
+    prepare,
+    without_copies,
+)
+from apps.trainers.agentflow.published import Row, read_rows
+
+FRAMED = (
+    "Solve the following math problem step by step. The last line is Answer: $Answer.\n\n{}\n\n"
+    'Remember to put your answer on its own line after "Answer:".'
+)
+
+
+def jsonl(path: Path, *rows: object) -> Path:
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def chat(text: str) -> list[dict[str, str]]:
+    return [{"role": "user", "content": text}]
+
+
+def rows_of(**labels: str) -> dict[str, Row]:
+    return {normalise(text): Row("x", text, label, {}) for text, label in labels.items()}
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_published_form_gives_the_same_row(tmp_path: Path) -> None:
+    parquet = tmp_path / "dapo.parquet"
+    record = {
+        "data_source": "math_dapo",
+        "prompt": chat(FRAMED.format("What is $1+1$?\n\nUse tens.")),
+        "ability": "MATH",
+        "reward_model": {"ground_truth": "2", "style": "rule"},
+        "extra_info": {"index": "9a9b"},
+        "unused": 1.5,
+    }
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([record]), parquet)
+    (row,) = read_rows(parquet)
+    assert (row.text, row.label) == ("What is $1+1$?\n\nUse tens.", "2")
+    assert row.metadata == {"data_source": "math_dapo", "ability": "MATH", "index": "9a9b"}
+    lines = jsonl(
+        tmp_path / "aime.jsonl",
+        {"prompt": chat("Q"), "label": "204"},
+        {"ID": "2024-I-4", "Problem": "Q", "Solution": "...", "Answer": 204},
+        "",
+        {"question": "Q", "answer": " 204 "},
+    )
+    found = list(read_rows(lines))
+    assert {(row.text, row.label) for row in found} == {("Q", "204")}
+    assert found[1].metadata == {"id": "2024-I-4"} and found[2].where.endswith("line 4")
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("{", "line 2: no JSON"),
+        ([1], "line 2: must be an object, found list"),
+        ({"label": "1"}, "line 2: needs one of prompt, problem, question, has label"),
+        (
+            {"prompt": "Q", "text": "1"},
+            "needs one of label, answer, reward_model, has prompt, text",
+        ),
+        ({"prompt": [{"role": "system", "content": "x"}], "label": "1"}, "no message of a user"),
+        ({"prompt": 3, "label": "1"}, "must be text, found int"),
+        ({"prompt": "  ", "label": "1"}, "the question is empty"),
+        ({"prompt": "Q", "label": " "}, "the answer is empty"),
+        ({"prompt": "Q", "label": ["1", "2"]}, "text or a number, found list"),
+        ({"prompt": "Q", "reward_model": {}}, "text or a number, found none"),
+        ({"prompt": "Q", "label": True}, "text or a number, found bool"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, row: object, words: str) -> None:
+    path = jsonl(tmp_path / "bad.jsonl", {"prompt": "fine", "label": "1"}, row)
+    with pytest.raises(ConfigError, match=r"bad\.jsonl: line 2") as caught:
+        list(read_rows(path))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.parquet", b"PAR1 is not enough", "after row 0: no readable parquet"),
+        ("x.csv", b"a,b", "must end in .jsonl or .parquet"),
+        ("x.jsonl", b"\xff\xfe", "line 1: no JSON"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        list(read_rows(tmp_path / name))
+    assert words in str(caught.value)
+
+
+def test_copies_become_one_row_and_those_that_disagree_none() -> None:
+    rows = [
+        Row("f: line 1", "What is 1 + 1?", "2", {}),
+        Row("f: line 2", " what  is 1 + 1?", "2", {}),
+        Row("f: line 3", "Odd?", "1", {}),
+        Row("f: line 4", "odd?", "3", {}),
+    ]
+    found = without_copies("f", rows, strict=False)
+    assert [row.label for row in found.rows.values()] == ["2"]
+    assert (found.read, found.conflicts) == (4, 1)
+    with pytest.raises(ConfigError, match="line 4: the question of f: line 3 with the answer '3'"):
+        without_copies("f", rows, strict=True)
+
+
+def test_a_file_without_rows_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="f: holds no rows"):
+        without_copies("f", [], strict=False)
+
+
+WORDS = " ".join(f"word{number}" for number in range(20))
+
+
+def test_a_run_of_thirteen_words_is_an_overlap_and_twelve_are_none() -> None:
+    evaluation = rows_of(**{f"Before that, {WORDS}.": "1"})
+    thirteen = " ".join(WORDS.split()[3:16])
+    twelve = " ".join(WORDS.split()[3:15])
+    train = rows_of(**{f"Let {thirteen} be so.": "2", f"Let {twelve} be so.": "3"})
+    found = overlap(train, evaluation)
+    assert [pair[0] for pair in found.similar] == [normalise(f"Let {thirteen} be so.")]
+    assert not found.equal
+
+
+def test_a_stock_phrase_is_no_overlap() -> None:
+    evaluation = rows_of(**{f"Find it. {WORDS}": "1"})
+    few = rows_of(**{f"Question {n}: {WORDS}": "2" for n in range(10)})
+    many = rows_of(**{f"Question {n}: {WORDS}": "2" for n in range(11)})
+    assert len(overlap(few, evaluation).similar) == 10
+    assert not overlap(many, evaluation).similar
+
+
+def test_equal_questions_are_counted_once_and_not_as_similar() -> None:
+    found = overlap(rows_of(**{WORDS: "1"}), rows_of(**{WORDS.upper(): "1"}))
+    assert found.equal == (WORDS,) and not found.similar
+
+
+@given(st.text())
+def test_any_text_has_grams_if_it_has_words(text: str) -> None:
+    assert normalise(normalise(text)) == normalise(text)
+    assert all(1 <= len(gram.split()) <= 13 for gram in grams(text))
+
+
+def test_the_command_writes_rows_and_says_what_it_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = jsonl(
+        tmp_path / "train.jsonl",
+        *({"prompt": chat(text), "label": "1"} for text in ("New", "new", WORDS, f"So {WORDS}")),
+    )
+    evaluation = jsonl(tmp_path / "aime.jsonl", {"id": 7, "problem": WORDS, "answer": 1})
+    out = tmp_path / "data"
+    words = ["--train", str(train), "--eval", str(evaluation), "--local-dir", str(out)]
+    prepare(words)
+    assert read(out / "aime.jsonl") == [{"prompt": WORDS, "label": "1", "metadata": {"id": "7"}}]
+    assert [row["prompt"] for row in read(out / "train.jsonl")] == ["New", f"So {WORDS}"]
+    assert read(out / "train.jsonl")[0]["metadata"] == {"id": "train-0"}
+    said = capsys.readouterr().out
+    assert "2 questions of 4 rows, 1 copies, 1 of an evaluation file left out" in said
+    assert "train and aime: 1 equal questions, 1 more with 13 words" in said
+    pairs = json.loads((out / "overlap.json").read_text())["train"]["aime"]
+    assert pairs["similar_pairs"] == [{"train": normalise(f"So {WORDS}"), "eval": WORDS}]
+    prepare([*words, "--drop", "grams"])
+    assert [row["prompt"] for row in read(out / "train.jsonl")] == ["New"]
+
+
+def test_a_source_is_never_written_over(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"prompt": "Q", "label": "1"})
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="is a source"):
+        prepare(["--train", str(path), "--local-dir", str(tmp_path)])
+    assert path.read_bytes() == before
+
+
+def test_two_sources_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    one = jsonl(tmp_path / "a.jsonl", {"prompt": "Q", "label": "1"})
+    two = jsonl(tmp_path / "b" / "a.jsonl", {"prompt": "Q", "label": "1"})
+    with pytest.raises(ConfigError, match=r"two sources would be written to a\.jsonl"):
+        prepare(["--train", str(one), "--eval", str(two), "--local-dir", str(tmp_path / "out")])
+
+
+def test_no_source_at_all_is_refused() -> None:
+    with pytest.raises(ConfigError, match="name at least one source"):
+        prepare([])
+
+
+def test_a_missing_file_is_named_and_not_looked_for_on_the_hub() -> None:
+    with pytest.raises(ConfigError, match=r"absent/data\.jsonl: no such file"):
+        list(read_rows(locate("absent/data.jsonl")))
+
+
+def test_a_data_set_on_the_hub_without_its_package_is_an_error_that_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match="needs the package huggingface_hub; download it"):
+        locate("owner/name")
+
+
+class Hub(types.ModuleType):
+    """A hub with one data set of given files."""
+
+    def __init__(self, folder: Path, files: list[str]) -> None:
+        super().__init__("huggingface_hub")
+        self.folder, self.files = folder, files
+
+    def list_repo_files(self, repository: str, *, repo_type: str) -> list[str]:
+        if repository != "owner/name":
+            raise OSError("401 no such data set")
+        return ["README.md", *self.files]
+
+    def hf_hub_download(self, repository: str, name: str, *, repo_type: str) -> str:
+        return str(self.folder / name)
+
+
+def test_a_data_set_on_the_hub_is_found_by_its_one_file_or_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = Hub(tmp_path, ["data/train.parquet"])
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    assert locate("owner/name") == tmp_path / "data/train.parquet"
+    hub.files.append("more.jsonl")
+    with pytest.raises(ConfigError, match=r"has 2 .*name one, owner/name:FILE"):
+        locate("owner/name")
+    assert locate("owner/name:more.jsonl") == tmp_path / "more.jsonl"
+    with pytest.raises(ConfigError, match="the hub says: 401 no such data set"):
+        locate("owner/other")
