@@ -7,9 +7,9 @@
 | AIME, parquet or JSONL                  | problem       | answer                    |
 | others                                  | question      | answer                    |
 
-Keys are read in any case. Of a chat the last user message is the question. The frame that DAPO-Math-17K puts around each
-question asks for a last line `Answer: ...`; it is taken off, because the method has its own form of
-answer.
+Keys are read in any case. Of a chat the last user message is the question. The frame that
+DAPO-Math-17K puts around each question asks for a last line `Answer: ...`; it is taken off, because
+the method has its own form of answer.
 """
 
 from __future__ import annotations
