@@ -1,0 +1,162 @@
+"""A frozen model behind an OpenAI-compatible endpoint or an SGLang router."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import msgspec
+
+from turnwise.engine.chat import ChatClient
+from turnwise.episode import Boundary, BoundaryError
+from turnwise.limiter import Limiter
+from turnwise.models.config import ModelConfig
+from turnwise.models.protocol import Answer, Message
+from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text
+
+_EXTRA: ContextVar[Mapping[str, Any]] = ContextVar("extra")
+
+
+class _Client(ChatClient):
+    """Adds to the body of a request what its task has set in `_EXTRA`."""
+
+    def _payload(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> bytes:
+        body = msgspec.json.decode(super()._payload(messages, tools))
+        return msgspec.json.encode({**body, **_EXTRA.get({})})
+
+
+class ChatModel:
+    """Asks an endpoint: one pool of connections, one limiter, one account. A `FrozenModel`.
+
+    Deadline, repeats and the spend cap are `ChatClient`'s.
+
+    Attributes:
+        name: Of its role.
+        config: As given.
+        client: Asks.
+        truncated: Answers that ended for their length.
+        failures: Questions without an answer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ModelConfig,
+        *,
+        base_url: str = "",
+        markers: Markers = KNOWN_MARKERS,
+        limiter: Limiter | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """
+        Args:
+            name: Of its role.
+            config: How to ask.
+            base_url: Where `config.sglang` is; without it the configuration's own.
+            markers: The model's special tokens.
+            limiter: Shared with other models of the endpoint.
+            environ: Where the key is.
+
+        Raises:
+            ConfigError: the key's variable is not set, or there is no URL.
+        """
+        self.name = name
+        self.config = config
+        self.client = _Client(
+            config.chat(base_url or config.base_url),
+            boundary=config.boundary,
+            limiter=limiter,
+            environ=environ,
+        )
+        self.truncated = 0
+        self.failures = 0
+        self._markers = markers
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+    ) -> Answer:
+        """See `FrozenModel`."""
+        extra: dict[str, Any] = {}
+        if max_tokens is not None:
+            extra["max_tokens"] = at_most(max_tokens, self.config.max_tokens)
+        if self.config.top_p < 1:
+            extra["top_p"] = self.config.top_p
+        if seed is not None:
+            extra["seed"] = seed
+        token = _EXTRA.set(extra)
+        try:
+            reply = await self.client.complete(plain_messages(messages, self._markers))
+        except BoundaryError as error:
+            self.failures += 1
+            raise renamed(error, self.name, self.config.boundary) from error
+        finally:
+            _EXTRA.reset(token)
+        self.truncated += reply.finish == "length"
+        text = plain_text(reply.text, self._markers)
+        return Answer(text, reply.read_tokens, reply.written_tokens, reply.finish)
+
+    async def check(self, deadline_s: float) -> None:
+        """Whether it answers: asks for a word of at most 16 tokens.
+
+        Raises:
+            BoundaryError: it does not.
+        """
+        token = _EXTRA.set({"max_tokens": at_most(16, self.config.max_tokens)})
+        try:
+            reply = await self.client.complete(
+                [{"role": "user", "content": "Say: ready"}],
+                usable=lambda words: True,
+                deadline_s=deadline_s,
+            )
+        finally:
+            _EXTRA.reset(token)
+        if not (reply.text or reply.finish):
+            raise BoundaryError(
+                self.config.boundary, f"{self.client.config.base_url}: an answer without a choice"
+            )
+
+    def metrics(self) -> dict[str, float]:
+        """Requests, tokens, US dollars, repeats, rejections, truncated answers, failures."""
+        return {
+            **self.client.spend.row(),
+            "retries": float(self.client.retries),
+            "empty_replies": float(self.client.empty_replies),
+            "rejections": float(self.client.limiter.rejections),
+            "truncated": float(self.truncated),
+            "failures": float(self.failures),
+        }
+
+    async def close(self) -> None:
+        """Closes the connections of this event loop."""
+        await self.client.close()
+
+
+def plain_messages(messages: Sequence[Message], markers: Markers) -> list[dict[str, Any]]:
+    """The conversation with the text of each message made plain."""
+    return [
+        {
+            name: plain_text(part, markers) if name == "content" and isinstance(part, str) else part
+            for name, part in message.items()
+        }
+        for message in messages
+    ]
+
+
+def at_most(tokens: int | None, configured: int) -> int:
+    """The lesser; None and 0 set no limit. Raises ValueError for `tokens` below 1."""
+    if tokens is None:
+        return configured
+    if tokens < 1:
+        raise ValueError(f"max_tokens must be at least 1, found {tokens}")
+    return min(tokens, configured) if configured else tokens
+
+
+def renamed(error: BoundaryError, name: str, boundary: Boundary) -> BoundaryError:
+    """The same failure, of the model called `name`, at its boundary."""
+    return type(error)(boundary, f"{name}: {error}")
