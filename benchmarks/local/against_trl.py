@@ -155,7 +155,7 @@ class Turnwise:
         weights = token_weights(
             [sample.trained_tokens for sample in samples],
             [episode.rollout_id for episode, _ in scored for _ in episode.segments],
-            per_token=True,
+            "global-token-mean",
         )
         advantages = [advantage for episode, advantage in scored for _ in episode.segments]
         self._updater.update(train_rows(samples, advantages, weights, max_tokens=8192))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import tokendelta
 from pydantic import Field, model_validator
@@ -14,6 +14,7 @@ from turnwise.local.command import LocalTrainer
 from turnwise.local.options import SHIPPED, TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.trainer import Job
+from turnwise.objective import Objective
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
 from turnwise.taubench import Task, load_tasks, noop_baseline, training_tasks
@@ -58,8 +59,8 @@ class TauOptions(TrainOptions):
     """Learning rate of AdamW, constant; 1e-6 is usual for policies of billions of parameters."""
     eps_clip_high: float | None = Field(default=0.28, gt=0)
     """The policy's ratio is held below 1 + eps-clip-high."""
-    calculate_per_token_loss: bool = True
-    """One mean over all tokens of an optimiser step instead of one per rollout."""
+    objective: Objective | None = None
+    """Mean of the loss over turns, a rollout's tokens or all tokens (where not given)."""
     env: Literal["retail", "airline"] = "retail"
     """The domain of the tasks."""
     prompt: Literal["compact", "full"] = "compact"
@@ -68,6 +69,8 @@ class TauOptions(TrainOptions):
     """Tasks to evaluate on: held-out and tune with the compact prompt, dev and test with full."""
     include_failing_ground_truth: bool = False
     """Train also on tasks whose annotated write fails (full prompt)."""
+
+    default_objective: ClassVar[Objective] = "global-token-mean"
 
     @model_validator(mode="after")
     def _check_tasks(self) -> TauOptions:

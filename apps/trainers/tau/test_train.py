@@ -29,9 +29,9 @@ FLAGS = {
     "--eval-interval", "--eval-split", "--eval-temperature", "--hf-checkpoint",
     "--include-failing-ground-truth", "--kl-loss-coef", "--lr", "--max-logprob-diff",
     "--max-tokens-per-gpu", "--n-samples-per-eval-prompt", "--n-samples-per-prompt",
-    "--num-rollout", "--num-steps-per-rollout", "--prompt", "--resume", "--rollout-batch-size",
-    "--rollout-max-context-len", "--rollout-max-response-len", "--rollout-temperature",
-    "--rollout-top-k", "--rollout-top-p", "--run-dir", "--save-interval", "--seed", "--threads",
+    "--num-rollout", "--num-steps-per-rollout", "--objective", "--prompt", "--resume",
+    "--rollout-batch-size", "--rollout-max-context-len", "--rollout-max-response-len",
+    "--rollout-temperature", "--rollout-top-k", "--rollout-top-p", "--run-dir", "--save-interval", "--seed", "--threads",
     "--use-kl-loss", "--weight-decay",
 }  # fmt: skip
 
@@ -65,6 +65,10 @@ def test_a_dry_run_prints_the_resolved_configuration_and_nothing_else(
         (["--env", "airline", "--prompt", "full", "--eval-split", "test"], "no training tasks"),
         (["--resume"], "resume needs run-dir"),
         (["--kl-loss-coef", "0.1"], "kl-loss-coef needs use-kl-loss"),
+        (
+            ["--objective", "turn-mean", "--calculate-per-token-loss"],
+            "is the objective global-token-mean; found objective turn-mean",
+        ),
         (["--max-tokens-per-gpu", "100"], "max-tokens-per-gpu (100) must hold"),
     ],
 )

@@ -6,6 +6,15 @@ The loss of one optimiser step is a weighted sum over its trained tokens,
 
 with the weights of `token_weights`. Names and defaults are slime's (0.3.1).
 
+| objective          | the loss is                                                              |
+|--------------------|--------------------------------------------------------------------------|
+| turn-mean          | the mean over rollouts of the mean over their segments of the token mean |
+|                    | of each, as in AgentFlow (Li et al. 2025, arXiv 2510.05592)              |
+| rollout-token-mean | the mean over rollouts of the mean over their tokens, however they are   |
+|                    | cut into segments: slime's default                                       |
+| global-token-mean  | one mean over all tokens of the optimiser step: slime's                  |
+|                    | --calculate-per-token-loss, the token mean of DAPO                       |
+
 Shapes: T trained tokens, laid end to end over segments; S segments. All arrays are float64
 unless said otherwise, log-probs are natural logarithms.
 """
@@ -13,11 +22,16 @@ unless said otherwise, log-probs are natural logarithms.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+
+Objective = Literal["turn-mean", "rollout-token-mean", "global-token-mean"]
+
+"""How the loss is averaged over tokens."""
 
 KL_CLAMP = 10.0
 """slime clamps `low_var_kl` per token to [-10, 10]."""
@@ -52,16 +66,13 @@ def low_var_kl(logprobs_T: Floats, ref_logprobs_T: Floats) -> Floats:
 
 
 def token_weights(
-    trained_tokens_S: Sequence[int], rollout_S: Sequence[Hashable], *, per_token: bool
+    trained_tokens_S: Sequence[int], rollout_S: Sequence[Hashable], objective: Objective
 ) -> Floats:
-    """The weight of each token of each segment in the loss.
+    """The weight of each token of each segment in the loss; see the module's table.
 
     Args:
         trained_tokens_S: Trained tokens per segment.
         rollout_S: The rollout that each segment belongs to.
-        per_token: One mean over all tokens of the step (`--calculate-per-token-loss`, the token
-            mean of DAPO); otherwise the mean over rollouts of the token mean inside each
-            rollout, which is slime's default however many segments a rollout has.
 
     Returns:
         float64[S]: every token of segment s weighs `weights[s]`; over all tokens they sum to 1.
@@ -69,15 +80,45 @@ def token_weights(
     Raises:
         ValueError: if a segment has no trained token, or the lengths differ.
     """
+    counts_S = _counts(trained_tokens_S, rollout_S)
+    if objective == "global-token-mean":
+        return np.full(counts_S.shape, 1.0 / counts_S.sum())
+    rollouts = len(set(rollout_S))
+    sums_S = rollout_mask_sums(trained_tokens_S, rollout_S, objective)
+    weights_S: Floats = 1.0 / (sums_S * rollouts)
+    return weights_S
+
+
+def rollout_mask_sums(
+    trained_tokens_S: Sequence[int],
+    rollout_S: Sequence[Hashable],
+    objective: Literal["turn-mean", "rollout-token-mean"],
+) -> Floats:
+    """What the summed loss of each segment is divided by, before the mean over rollouts.
+
+    slime calls this `rollout_mask_sums`: the trained tokens of the segment's whole rollout; for the
+    turn mean, those of the segment itself times the segments of its rollout.
+
+    Args, Raises: as `token_weights`.
+
+    Returns:
+        float64[S].
+    """
+    counts_S = _counts(trained_tokens_S, rollout_S)
+    tokens: dict[Hashable, float] = {}
+    segments: dict[Hashable, int] = {}
+    for rollout, count in zip(rollout_S, trained_tokens_S, strict=True):
+        tokens[rollout] = tokens.get(rollout, 0.0) + count
+        segments[rollout] = segments.get(rollout, 0) + 1
+    if objective == "turn-mean":
+        return counts_S * np.array([float(segments[rollout]) for rollout in rollout_S])
+    return np.array([tokens[rollout] for rollout in rollout_S])
+
+
+def _counts(trained_tokens_S: Sequence[int], rollout_S: Sequence[Hashable]) -> Floats:
     if len(trained_tokens_S) != len(rollout_S):
         raise ValueError(f"{len(trained_tokens_S)} token counts for {len(rollout_S)} segments")
     for index, count in enumerate(trained_tokens_S):
         if count < 1:
             raise ValueError(f"segment {index} has {count} trained tokens")
-    counts_S = np.asarray(trained_tokens_S, dtype=np.float64)
-    if per_token:
-        return np.full(counts_S.shape, 1.0 / counts_S.sum())
-    of_rollout: dict[Hashable, float] = {}
-    for rollout, count in zip(rollout_S, trained_tokens_S, strict=True):
-        of_rollout[rollout] = of_rollout.get(rollout, 0.0) + count
-    return np.array([1.0 / (of_rollout[rollout] * len(of_rollout)) for rollout in rollout_S])
+    return np.asarray(trained_tokens_S, dtype=np.float64)

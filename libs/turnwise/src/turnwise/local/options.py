@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from turnwise.config import CommandConfig
 from turnwise.engine import SamplingParams
 from turnwise.local.update import UpdateSettings
+from turnwise.objective import Objective
 
 SHIPPED = "shipped"
 """The name of the policy that comes with a method's trainer."""
@@ -67,8 +68,10 @@ class TrainOptions(CommandConfig):
     """Weight of the entropy bonus."""
     disable_grpo_std_normalization: bool = False
     """Don't divide advantages by the group's standard deviation."""
+    objective: Objective | None = None
+    """Mean of the loss over turns, a rollout's tokens (where not given) or all tokens."""
     calculate_per_token_loss: bool = False
-    """One mean over all tokens of an optimiser step instead of one per rollout."""
+    """slime's name for --objective global-token-mean."""
     max_tokens_per_gpu: int = Field(default=8192, ge=1)
     """Tokens of a packed micro-batch."""
 
@@ -98,8 +101,16 @@ class TrainOptions(CommandConfig):
     dry_run: bool = False
     """Print the resolved configuration and exit."""
 
+    default_objective: ClassVar[Objective] = "rollout-token-mean"
+
     @model_validator(mode="after")
     def _check_together(self) -> TrainOptions:
+        asked = self.objective
+        if self.calculate_per_token_loss and asked not in (None, "global-token-mean"):
+            raise ValueError(
+                "calculate-per-token-loss is the objective global-token-mean; found objective"
+                f" {asked}: leave one of them out"
+            )
         if self.kl_loss_coef > 0 and not self.use_kl_loss:
             raise ValueError("kl-loss-coef needs use-kl-loss")
         if self.resume and self.run_dir is None:
@@ -112,6 +123,13 @@ class TrainOptions(CommandConfig):
                 f" rollout-max-context-len ({self.rollout_max_context_len}) tokens"
             )
         return self
+
+    @property
+    def loss_objective(self) -> Objective:
+        """How the loss is averaged, whichever way it was asked for."""
+        if self.calculate_per_token_loss:
+            return "global-token-mean"
+        return self.objective or self.default_objective
 
     def sampling(self) -> SamplingParams:
         """How training rollouts are sampled."""

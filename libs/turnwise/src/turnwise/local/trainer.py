@@ -260,15 +260,20 @@ class Trainer(Generic[TaskT]):
 
     def _rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
         options = self.options
-        samples = [segment for episode, _ in rollouts for segment in episode.segments]
-        if not samples:
+        dealt = [
+            (segment, episode.rollout_id, advantage)
+            for episode, advantage in rollouts
+            for segment in episode.segments
+            if segment.trained_tokens
+        ]
+        if not dealt:
             return []
+        samples, rollout_S, advantages_S = zip(*dealt, strict=True)
         weights_S = token_weights(
             [sample.trained_tokens for sample in samples],
-            [episode.rollout_id for episode, _ in rollouts for _ in episode.segments],
-            per_token=options.calculate_per_token_loss,
+            rollout_S,
+            options.loss_objective,
         )
-        advantages_S = [advantage for episode, advantage in rollouts for _ in episode.segments]
         rows = train_rows(samples, advantages_S, weights_S, max_tokens=options.max_tokens_per_gpu)
         if self._reference is None:
             return rows
