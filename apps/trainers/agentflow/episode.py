@@ -1,0 +1,399 @@
+"""One AgentFlow episode: the loop for training and evaluation, on every backend.
+
+After Li et al. 2025 (AgentFlow, arXiv:2510.05592), in the form that trains on slime:
+
+1. Analysis (planner, trained): what the question asks, which tools may help. Free text.
+2. Next step (planner, trained): a sub-goal and a tool, of the tools and the steps that are left.
+3. A frozen executor writes the arguments; the tool runs; the memory keeps what came of it.
+4. A frozen verifier says whether that suffices; if not, and while the budgets last, back to 2.
+5. A frozen model writes the final answer, and the judge compares that answer alone with the truth.
+
+Deviations from the paper and the code that came with it:
+1. The analysis is trained as well, as in the slime port; the paper trains next steps alone.
+2. The planner is shown how many steps are left, and each tool's schema and limits.
+3. A step that can't be read is never carried out as another one: see `on_malformed`.
+4. Prompt and turn are one token sequence each, ids as they were sent and sampled; text for a later
+   prompt is stripped of special tokens.
+
+| what happens                                                     | ending           | score   |
+|------------------------------------------------------------------|------------------|---------|
+| the verifier says STOP                                           | finished         | verdict |
+| `max_steps` steps and no STOP                                    | stopped(turns)   | verdict |
+| `max_total_tokens` used before a step                            | stopped(tokens)  | verdict |
+| the prompt of a step leaves no room in `max_context_tokens`      | stopped(context) | verdict |
+| a step can't be read: `stop`; `retry` after `max_retries`        | stopped(format)  | 0       |
+| the engine gives a turn back unfinished (`abort`)                | cancelled        | none    |
+| planner's engine, a frozen model, a tool, sandbox or judge fails | lost(boundary)   | none    |
+| `wall_s` seconds                                                 | lost(boundary)   | none    |
+| the prompt of the analysis does not fit                          | lost(environment)| none    |
+
+The verdict is 1 or 0. Where a budget ends the steps, the final answer is written from what there is
+and graded: the planner chose to spend its budget so. Seconds are another matter, since they depend
+on the machine and not on the policy: whoever was being waited for loses the episode.
+
+`on_malformed`, the rule for a step that can't be read, which counts by kind whatever the rule:
+`retry` asks again with the error shown, `max_retries` times in an episode, each a turn and no step;
+`penalty` spends the step, tells the planner in the memory, and takes `malformed_penalty` off the
+score, which stays at least 0; `stop` ends the episode.
+
+A frozen model that does not keep its format is no failure of anyone's infrastructure: an
+unreadable command is asked for again and then becomes a failed step, a verdict that can't be read
+counts as CONTINUE; both are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from tokendelta import Overflow
+from turnwise.episode import (
+    Boundary,
+    BoundaryError,
+    DeadlineExceeded,
+    Ending,
+    Episode,
+    Limit,
+    crossing,
+)
+from turnwise.models import FrozenModel
+from turnwise.policy import Policy
+from turnwise.rollout import derive_seed
+
+from apps.trainers.agentflow.executor import choose_arguments, run_tool, to_action
+from apps.trainers.agentflow.memory import Action, Memory, cut_middle
+from apps.trainers.agentflow.parse import Malformed, NextStep, after_thinking, read_step
+from apps.trainers.agentflow.planner import Planner, Turn
+from apps.trainers.agentflow.services import Question, Services
+from apps.trainers.agentflow.tools.tool import Tool, ToolResult
+from apps.trainers.agentflow.verifier import is_enough
+
+__all__ = ["Question", "Services", "run_episode"]
+
+
+async def run_episode(
+    question: Question,
+    policy: Policy,
+    services: Services,
+    *,
+    rollout_id: str,
+    group_id: str,
+    seed: int,
+) -> Episode:
+    """Plays one episode. Raises nothing on what a model wrote or a service did.
+
+    Args:
+        question: The task and its truth.
+        policy: The planner.
+        services: Frozen models, tools, judge and rules.
+        rollout_id: Names the rollout, and the engine's session.
+        group_id: Names the rollouts that are compared with this one.
+        seed: Non-negative; fixes every draw of the episode.
+
+    Segment k of the episode is planner turn k. Each message of `Episode.transcript` has `role`,
+    `content`, `author` (`prompt`, `policy`, `executor`, `tool:<name>`, `verifier`, `final`),
+    `turn`, `segment` and `span`, the place [start, stop) in `Episode.segments[segment].ids`; a
+    message that is in no segment has the empty span at the end of the segment before it. An
+    assistant message has `text` (all that was sampled) and `finish` as well.
+    """
+    started = time.perf_counter()
+    run = _Run(question, policy, services, rollout_id, seed)
+    limit_s = services.budgets.wall_s
+    clock = asyncio.timeout(limit_s)
+    try:
+        async with clock:
+            ending = await run.play()
+    except BoundaryError as error:
+        ending = Ending.lost(error)
+    except TimeoutError:
+        if not clock.expired():
+            raise
+        ending = Ending.lost(
+            DeadlineExceeded(run.waiting_for, f"the episode took more than {limit_s:g} s")
+        )
+    finally:
+        await run.planner.release()
+    return Episode(
+        rollout_id=rollout_id,
+        group_id=group_id,
+        task_id=question.id,
+        segments=run.planner.segments(),
+        ending=ending,
+        score=run.score() if ending.by_policy else None,
+        transcript=run.messages,
+        metrics=run.metrics(),
+        info=run.info(),
+        wall_s=time.perf_counter() - started,
+    )
+
+
+class _Run:
+    """State of one episode."""
+
+    def __init__(
+        self, question: Question, policy: Policy, services: Services, rollout_id: str, seed: int
+    ) -> None:
+        self.question, self.services, self.seed = question, services, seed
+        budgets = services.budgets
+        self.planner = Planner(
+            policy, rollout_id=rollout_id, seed=seed, deadline_s=budgets.engine_deadline_s
+        )
+        self.memory = Memory(
+            result_characters=budgets.result_characters, characters=budgets.memory_characters
+        )
+        self.text = self.plain(question.text)
+        self.analysis = ""
+        self.answer = ""
+        self.correct: bool | None = None
+        self.graded_by = ""
+        self.waiting_for = Boundary.ENVIRONMENT
+        self.counts: Counter[str] = Counter()
+        self.helper_tokens = 0
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.messages: list[dict[str, Any]] = []
+
+    def plain(self, text: str) -> str:
+        """Text for a later prompt: without what the planner's tokenizer makes special tokens of."""
+        return self.planner.markers.plain(text)
+
+    async def play(self) -> Ending:
+        ending = await self._analyse()
+        if ending is None:
+            ending = await self._steps()
+        if ending.by_policy and ending.limit is not Limit.FORMAT:
+            await self._conclude()
+        return ending
+
+    async def _analyse(self) -> Ending | None:
+        services = self.services
+        prompt = services.prompts.analysis(
+            self.text, services.toolbox, max_steps=services.budgets.max_steps
+        )
+        turn = await self._turn(prompt)
+        if isinstance(turn, Overflow):
+            raise BoundaryError(
+                Boundary.ENVIRONMENT,
+                f"the question needs a context of more than {turn.limit} tokens: its first prompt"
+                f" has {turn.needed}",
+            )
+        if turn.finish == "abort":
+            return Ending.cancelled()
+        limit = services.prompts.max_analysis_characters
+        text = self.plain(after_thinking(turn.text) or turn.text)
+        self.analysis = cut_middle(text.strip(), limit)
+        return None
+
+    async def _steps(self) -> Ending:
+        budgets = self.services.budgets
+        for number in range(budgets.max_steps):
+            if self.total_tokens >= budgets.max_total_tokens:
+                return Ending.stopped(Limit.TOKENS)
+            left = budgets.max_steps - number
+            step = await self._next_step(left)
+            if isinstance(step, Ending):
+                return step
+            self.counts["steps"] += 1
+            if isinstance(step, Malformed):
+                self._remember_malformed(step)
+            elif await self._take(step, number, left - 1):
+                return Ending.finished()
+        return Ending.stopped(Limit.TURNS)
+
+    async def _next_step(self, left: int) -> NextStep | Malformed | Ending:
+        """What the planner chose; `Malformed` if the rule is to go on without."""
+        services, problem = self.services, None
+        while True:
+            prompt = services.prompts.next_step(
+                self.text,
+                self.analysis,
+                services.toolbox,
+                self.memory,
+                steps_left=left,
+                problem=problem,
+            )
+            turn = await self._turn(prompt)
+            if isinstance(turn, Overflow):
+                return Ending.stopped(Limit.CONTEXT)
+            if turn.finish == "abort":
+                return Ending.cancelled()
+            step = self._read(turn)
+            if not isinstance(step, Malformed):
+                return step
+            self.counts["malformed"] += 1
+            self.counts[f"malformed/{step.kind}"] += 1
+            if services.on_malformed == "penalty":
+                return step
+            if services.on_malformed == "stop" or self.counts["retries"] >= services.max_retries:
+                return Ending.stopped(Limit.FORMAT)
+            self.counts["retries"] += 1
+            problem = step
+
+    def _read(self, turn: Turn) -> NextStep | Malformed:
+        if turn.finish == "length":
+            return Malformed("cut", f"the answer was cut after {turn.tokens} tokens")
+        services = self.services
+        return read_step(self.plain(turn.text), services.toolbox, services.prompts.labels)
+
+    def _remember_malformed(self, problem: Malformed) -> None:
+        words = f"The step could not be read: {problem.message}."
+        self.memory.add(Action("", "", None, words, failed=problem.kind))
+
+    async def _take(self, step: NextStep, number: int, left: int) -> bool:
+        """Carries a step out; whether the verifier says that it was enough."""
+        services = self.services
+        arguments = await choose_arguments(
+            lambda prompt: self._ask("executor", services.executor, prompt),
+            services.prompts,
+            self.text,
+            step,
+            retries=services.executor_retries,
+            on_malformed=lambda problem: self._count("executor_malformed", problem.kind),
+        )
+        result = None
+        if not isinstance(arguments, Malformed):
+            result = await self._run(step.tool, arguments, number)
+        self.memory.add(to_action(step, arguments, result))
+        prompt = services.prompts.verdict(
+            self.text, self.analysis, services.toolbox, self.memory, steps_left=left
+        )
+        return is_enough(
+            await self._ask("verifier", services.verifier, prompt),
+            on_malformed=lambda: self._count("verifier_malformed"),
+        )
+
+    async def _run(self, tool: Tool, arguments: Mapping[str, Any], number: int) -> ToolResult:
+        self.waiting_for = Boundary.TOOL_SERVER
+        self._count("tool_calls")
+        self._count(f"tool/{tool.name}")
+        started = time.perf_counter()
+        try:
+            result = await run_tool(tool, arguments, seed=derive_seed(self.seed, "tool", number))
+        finally:
+            self.seconds["tool_s"] += time.perf_counter() - started
+        self.helper_tokens += result.read_tokens + result.written_tokens
+        if result.failed is not None:
+            self._count("tool_failed", result.failed)
+        for author, text in result.steps:
+            self._note("tool", self.plain(text), author)
+        plain = ToolResult(self.plain(result.text), result.failed)
+        self._note("tool", plain.text, f"tool:{tool.name}")
+        return plain
+
+    async def _conclude(self) -> None:
+        """The final answer and its grade."""
+        services = self.services
+        prompt = services.prompts.final(self.text, self.analysis, self.memory)
+        self.answer = await self._ask("final", services.final, prompt)
+        self.waiting_for = Boundary.JUDGE
+        started = time.perf_counter()
+        try:
+            async with crossing(Boundary.JUDGE):
+                grade = await services.judge.grade(
+                    self.question.text, self.answer, self.question.answer
+                )
+        finally:
+            self.seconds["judge_s"] += time.perf_counter() - started
+        self.graded_by = grade.by
+        if grade.correct is None:
+            raise BoundaryError(Boundary.JUDGE, "the judge can't tell whether the answer is right")
+        self.correct = grade.correct
+
+    async def _turn(self, prompt: str) -> Turn | Overflow:
+        self.waiting_for = Boundary.ENGINE
+        prompt = self.plain(prompt)
+        turn = await self.planner.ask(prompt)
+        if isinstance(turn, Overflow):
+            return turn
+        self._count("turns")
+        if turn.finish == "length":
+            self._count("cut_turns")
+        asked = {"role": "user", "content": prompt, "author": "prompt", "turn": turn.number}
+        said = {"role": "assistant", "content": turn.text, "author": "policy", "turn": turn.number}
+        end = turn.prompt_tokens + turn.tokens
+        # A turn that was given back before its first token is in no segment.
+        segment = turn.number if turn.tokens else None
+        spans = (
+            ([0, turn.prompt_tokens], [turn.prompt_tokens, end]) if turn.tokens else (None, None)
+        )
+        self.messages += [
+            {**asked, "segment": segment, "span": spans[0]},
+            {**said, "segment": segment, "span": spans[1], "text": turn.text}
+            | {"finish": turn.finish},
+        ]
+        return turn
+
+    async def _ask(self, role: str, model: FrozenModel, prompt: str) -> str:
+        """A frozen model's answer, without special tokens; its failure is at its own boundary."""
+        self.waiting_for = Boundary.ENGINE
+        asked = self.counts[f"asked/{role}"]
+        self._count(f"asked/{role}")
+        started = time.perf_counter()
+        try:
+            async with crossing(Boundary.ENGINE):
+                answer = await model.ask(
+                    [{"role": "user", "content": self.plain(prompt)}],
+                    seed=derive_seed(self.seed, role, asked),
+                )
+        finally:
+            self.seconds["helper_s"] += time.perf_counter() - started
+        self.helper_tokens += answer.read_tokens + answer.written_tokens
+        text = self.plain(after_thinking(answer.text) or "")
+        self._note("tool", text, role)
+        return text
+
+    def _note(self, role: str, content: str, author: str) -> None:
+        last = self.planner.turns[-1]
+        end = last.prompt_tokens + last.tokens
+        self.messages.append(
+            {"role": role, "name": author, "content": content, "author": author}
+            | {"turn": last.number, "segment": last.number, "span": [end, end]}
+        )
+
+    def _count(self, name: str, kind: str | None = None) -> None:
+        self.counts[name] += 1
+        if kind is not None:
+            self.counts[f"{name}/{kind}"] += 1
+
+    @property
+    def total_tokens(self) -> int:
+        """Read and written so far, by all models."""
+        counts = self.planner.counts
+        return counts["prompt_tokens"] + counts["sampled_tokens"] + self.helper_tokens
+
+    def score(self) -> float:
+        """The verdict less the penalties, in [0, 1]."""
+        if self.correct is None:
+            return 0.0
+        penalty = 0.0
+        if self.services.on_malformed == "penalty":
+            penalty = self.services.malformed_penalty * self.counts["malformed"]
+        return max(0.0, float(self.correct) - penalty)
+
+    def metrics(self) -> dict[str, float]:
+        named = ("turns", "steps", "cut_turns", "malformed", "retries", "tool_calls", "tool_failed")
+        also = ("executor_malformed", "verifier_malformed", "prompt_tokens", "sampled_tokens")
+        tools = [f"tool/{name}" for name in self.services.toolbox.names]
+        return {
+            **dict.fromkeys((*named, *also, "cached_tokens", *tools), 0.0),
+            **{name: float(count) for name, count in self.counts.items()},
+            **{name: float(count) for name, count in self.planner.counts.items()},
+            "total_tokens": float(self.total_tokens),
+            "engine_s": self.planner.engine_s,
+            **{name: self.seconds[name] for name in ("helper_s", "tool_s", "judge_s")},
+        }
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "prompt": self.services.prompts.name,
+            "seed": self.seed,
+            "answer": self.answer,
+            "truth": self.question.answer,
+            "correct": self.correct,
+            "graded_by": self.graded_by,
+            "on_malformed": self.services.on_malformed,
+            "weight_versions": sorted(self.planner.weight_versions),
+            "release_error": self.planner.release_error,
+        }

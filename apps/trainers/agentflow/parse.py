@@ -1,0 +1,321 @@
+"""What models wrote, read strictly.
+
+| contract      | by whom  | a text that does not keep it                                         |
+|---------------|----------|----------------------------------------------------------------------|
+| `read_step`   | planner  | `Malformed` with a kind; the policy's failure, the episode's rule     |
+| `read_command`| executor | `Malformed` with a kind; asked again, then a failed action            |
+| `read_verdict`| verifier | None; the episode goes on, counted                                    |
+| `read_code`   | coder    | None; a failed action                                                 |
+
+Nothing that a model wrote is ever executed here: a command is JSON, or one call whose keywords are
+literals, bounded in length and depth before it is parsed.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from apps.trainers.agentflow.toolbox import Toolbox
+from apps.trainers.agentflow.tools.tool import Tool
+
+JUSTIFICATION, CONTEXT, SUB_GOAL, TOOL_NAME = "Justification", "Context", "Sub-Goal", "Tool Name"
+MAX_COMMAND_CHARACTERS = 16_384
+MAX_COMMAND_DEPTH = 64
+
+StepError = Literal[
+    "empty",
+    "cut",
+    "unfinished_thinking",
+    "missing_section",
+    "repeated_section",
+    "wrong_order",
+    "empty_section",
+    "several_tools",
+    "trailing_text",
+    "unknown_tool",
+]
+CommandError = Literal["empty", "not_a_command", "too_long", "too_deep", "wrong_tool", "arguments"]
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """A step that a planner chose. Sections that its prompt does not ask for are ""."""
+
+    justification: str
+    context: str
+    sub_goal: str
+    tool: Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """Why a text could not be read: a kind to count, and a sentence for its author."""
+
+    kind: StepError | CommandError
+    message: str
+
+
+def after_thinking(text: str) -> str | None:
+    """What follows the last closed thinking block; None if a block was opened and not closed."""
+    head, closed, rest = text.rpartition("</think>")
+    body = rest if closed else text
+    return None if "<think>" in body else body
+
+
+def read_step(text: str, tools: Toolbox, labels: Sequence[str]) -> NextStep | Malformed:
+    """A planner's next step.
+
+    Args:
+        text: The turn, without special tokens.
+        tools: What it can choose from.
+        labels: The sections that the prompt asks for, in order; the last is `TOOL_NAME`.
+
+    A label stands at the start of a line, before a colon, in any case, perhaps in bold, as a
+    heading or numbered. Inside of a fence it is no label, unless one fence holds the whole text. Of
+    several complete answers in one turn the last is taken: a label that starts the contract again
+    drops what came before it.
+    """
+    body = after_thinking(text)
+    if body is None:
+        return Malformed("unfinished_thinking", "the thinking block was not closed")
+    if not body.strip():
+        return Malformed("empty", "the answer was empty")
+    problem = Malformed("missing_section", f"the section {labels[0]} is missing")
+    for candidate in (body, _inside_of_fence(body)):
+        found = _last_answer(_labelled(candidate), labels[0])
+        if not found:
+            continue
+        problem_here = _check_labels(found, labels)
+        if problem_here is None:
+            return _step(dict(found), tools)
+        problem = problem_here
+    return problem
+
+
+_ALL_LABELS = {
+    re.sub(r"[ _-]", "", label.lower()): label
+    for label in (JUSTIFICATION, CONTEXT, SUB_GOAL, TOOL_NAME)
+}
+_LABEL_LINE = re.compile(
+    r"^\s{0,3}(?:#{1,6}\s+|[-*]\s+|\d{1,2}[.)]\s+)?(?:\*\*|__)?"
+    r"(justification|context|sub[ _-]?goal|tool[ _-]?name)"
+    r"(?:(?:\*\*|__)\s*:|:\s*(?:\*\*|__)|\s*:)\s?(.*)$",
+    re.IGNORECASE,
+)
+_FENCE = re.compile(r"^\s{0,3}(`{3,}|~{3,})\s*(.*)$")
+
+
+def _labelled(body: str) -> list[tuple[str, str]]:
+    """Labels outside of fences, each with its text."""
+    found: list[tuple[str, list[str]]] = []
+    fence = ""
+    for line in body.splitlines():
+        fence, in_code = _fence_after(fence, line)
+        match = None if in_code else _LABEL_LINE.match(line)
+        if match is not None:
+            label = _ALL_LABELS[re.sub(r"[ _-]", "", match[1].lower())]
+            found.append((label, [match[2]]))
+        elif found:
+            found[-1][1].append(line)
+    return [(label, "\n".join(lines).strip()) for label, lines in found]
+
+
+def _fence_after(fence: str, line: str) -> tuple[str, bool]:
+    """The fence that is open after the line, and whether the line belongs to one."""
+    match = _FENCE.match(line)
+    if match is None:
+        return fence, bool(fence)
+    if not fence:
+        return match[1], True
+    closes = match[1][0] == fence[0] and len(match[1]) >= len(fence) and not match[2].strip()
+    return ("" if closes else fence), True
+
+
+def _inside_of_fence(body: str) -> str:
+    """The text without the fence around it; "" if there is none."""
+    lines = body.strip().splitlines()
+    first, last = _FENCE.match(lines[0]), _FENCE.match(lines[-1])
+    if len(lines) < 3 or first is None or last is None or last[2].strip():
+        return ""
+    return "\n".join(lines[1:-1])
+
+
+def _last_answer(found: list[tuple[str, str]], first: str) -> list[tuple[str, str]]:
+    starts = [place for place, (label, _) in enumerate(found) if label == first]
+    return found[starts[-1] :] if starts else found
+
+
+def _check_labels(found: list[tuple[str, str]], labels: Sequence[str]) -> Malformed | None:
+    order = ", ".join(labels)
+    names = [label for label, _ in found]
+    for label in labels:
+        if label not in names:
+            return Malformed("missing_section", f"the section {label} is missing, of {order}")
+    for label in names:
+        if names.count(label) > 1:
+            return Malformed("repeated_section", f"the section {label} is there twice")
+    asked = [label for label in names if label in labels]
+    if asked != list(labels) or names[-1] != labels[-1]:
+        return Malformed("wrong_order", f"the sections must be {order}, in this order")
+    for label, text in found:
+        if not _bare(text):
+            return Malformed("empty_section", f"the section {label} is empty")
+    return None
+
+
+def _step(texts: Mapping[str, str], tools: Toolbox) -> NextStep | Malformed:
+    tool = _tool(texts[TOOL_NAME], tools)
+    if isinstance(tool, Malformed):
+        return tool
+    return NextStep(
+        justification=texts.get(JUSTIFICATION, ""),
+        context=texts.get(CONTEXT, ""),
+        sub_goal=texts[SUB_GOAL],
+        tool=tool,
+    )
+
+
+def _tool(text: str, tools: Toolbox) -> Tool | Malformed:
+    first, *rest = text.strip().splitlines()
+    known = ", ".join(tools.names)
+    if any(line.strip() for line in rest):
+        return Malformed("trailing_text", "nothing may follow the name of the tool")
+    name = _bare(first)
+    tool = tools.match(name)
+    if tool is not None:
+        return tool
+    words = {word.strip("`*'\".") for word in re.split(r"[\s,;/&+]+", name.lower())}
+    if len(words & set(tools.names)) > 1:
+        return Malformed("several_tools", f"one step takes one tool, of {known}")
+    return Malformed("unknown_tool", f"there is no tool {name[:80]!r}, only {known}")
+
+
+def _bare(text: str) -> str:
+    """Without the quotes, bold and full stop that a model may put around a name."""
+    return text.strip().strip("`*_'\"").rstrip(".").strip("`*'\"").strip()
+
+
+def fenced(text: str) -> list[tuple[str, str]]:
+    """The closed fences of a text in order: what follows the opening marks, and the inside."""
+    blocks: list[tuple[str, str]] = []
+    fence, info, lines = "", "", list[str]()
+    for line in text.splitlines():
+        match = _FENCE.match(line)
+        before = fence
+        fence, _ = _fence_after(fence, line)
+        if not before and fence:
+            assert match is not None
+            info, lines = match[2].strip().lower(), []
+        elif before and not fence:
+            blocks.append((info, "\n".join(lines)))
+        elif fence:
+            lines.append(line)
+    return blocks
+
+
+def read_code(text: str) -> str | None:
+    """The last Python fence of a coder's answer; without one the last fence that names no
+    language; None without either, or if it is blank."""
+    body = after_thinking(text)
+    blocks = fenced(body or "")
+    for wanted in (("python", "py", "python3"), ("",)):
+        for info, code in reversed(blocks):
+            if info in wanted:
+                return code if code.strip() else None
+    return None
+
+
+_CONCLUSION = re.compile(r"^\W*conclusion\W*(stop|continue)\b\W*$", re.IGNORECASE | re.MULTILINE)
+
+
+def read_verdict(text: str) -> bool | None:
+    """Whether a verifier says that nothing more is needed: its last line
+    `Conclusion: STOP` or `Conclusion: CONTINUE`, None if no line is one."""
+    body = after_thinking(text)
+    found = _CONCLUSION.findall(body or "")
+    return found[-1].lower() == "stop" if found else None
+
+
+def read_command(text: str, tool: Tool) -> Mapping[str, Any] | Malformed:
+    """An executor's command for `tool`: its arguments, checked against the tool's schema.
+
+    The last fence that holds something, or the whole text, is a JSON object of the arguments, or
+    one call `name(key=literal, ...)` of the tool's name or of `execute`.
+    """
+    body = (after_thinking(text) or "").strip()
+    blocks = [code.strip() for _, code in fenced(body) if code.strip()]
+    command = blocks[-1] if blocks else body
+    if not command:
+        return Malformed("empty", "there was no command")
+    if len(command) > MAX_COMMAND_CHARACTERS:
+        return Malformed(
+            "too_long", f"{len(command)} characters, at most {MAX_COMMAND_CHARACTERS} are read"
+        )
+    if _depth(command) > MAX_COMMAND_DEPTH:
+        return Malformed("too_deep", f"brackets may be nested {MAX_COMMAND_DEPTH} deep")
+    given = _json_object(command) if command.startswith("{") else _call(command, tool.name)
+    return given if isinstance(given, Malformed) else _checked(given, tool)
+
+
+def _depth(command: str) -> int:
+    """How deep brackets are nested at most, those inside of texts counted as well."""
+    depth = deepest = 0
+    for character in command:
+        if character in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in ")]}":
+            depth = max(0, depth - 1)
+    return deepest
+
+
+def _json_object(command: str) -> dict[str, Any] | Malformed:
+    try:
+        given = json.loads(command, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        return Malformed("not_a_command", f"no valid JSON: {error}")
+    return dict(given)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+def _call(command: str, name: str) -> dict[str, Any] | Malformed:
+    try:
+        node = ast.parse(command, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return Malformed("not_a_command", f"neither a JSON object nor one call: {error}")
+    if not isinstance(node, ast.Call):
+        return Malformed("not_a_command", "neither a JSON object nor one call")
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else None
+    if isinstance(node.func, ast.Name):
+        called = node.func.id
+    if called not in (name, "execute"):
+        return Malformed("wrong_tool", f"the command must call {name}, it calls {called}")
+    if node.args or any(keyword.arg is None for keyword in node.keywords):
+        return Malformed("arguments", "every argument needs its name, as in key=value")
+    given: dict[str, Any] = {}
+    for keyword in node.keywords:
+        assert keyword.arg is not None
+        try:
+            given[keyword.arg] = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError, RecursionError, MemoryError):
+            return Malformed("arguments", f"the value of {keyword.arg} is no literal")
+    return given
+
+
+def _checked(given: Mapping[str, Any], tool: Tool) -> Mapping[str, Any] | Malformed:
+    try:
+        return tool.Arguments.model_validate(dict(given)).model_dump(mode="json")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return Malformed("arguments", f"{where}: {first['msg']}")
