@@ -10,6 +10,7 @@ from typing import Any
 from slime_standin.methods import EndpointUser, TauWith
 from turnwise.engine.http import HttpPool
 from turnwise.taubench.method import TauOptions
+from turnwise.users import UserConfig
 
 TURNS = 4
 """Sampled turns of an episode; each is a message to the customer, who leaves at the last."""
@@ -31,5 +32,5 @@ class BlockingUser(EndpointUser):
 def make_method(options: Mapping[str, Any]) -> TauWith:
     """tau with a customer behind the endpoint `user_url`."""
     user = BlockingUser if options["blocking"] else EndpointUser
-    tau = TauOptions(user_strategy="offline", max_turns=TURNS, user_deadline_s=3600)
+    tau = TauOptions(user=UserConfig(strategy="offline"), max_turns=TURNS, user_deadline_s=3600)
     return TauWith(tau, lambda: user(options["url"], CUSTOMERS))

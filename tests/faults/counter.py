@@ -25,6 +25,7 @@ from turnwise.method import Job, Method
 from turnwise.slime import close as close_connections
 from turnwise.slime import hooks, rollout_log
 from turnwise.taubench.method import TauOptions
+from turnwise.users import UserConfig
 
 EPISODES = 8
 VICTIM = 3
@@ -96,7 +97,7 @@ async def play(
     """Plays the episodes under slime's arguments `changes`; asserts that nothing is left behind."""
     fault = engine or user
     options = TauOptions(
-        user_strategy="offline",
+        user=UserConfig(strategy="offline"),
         prompt="compact",
         max_turns=8,
         user_deadline_s=fault.deadline_s if fault else 60.0,

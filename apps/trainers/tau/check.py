@@ -44,6 +44,7 @@ from turnwise.launch.tau_checks import (
     check_user,
     load_tokenizer,
 )
+from turnwise.taubench.method import TauOptions
 
 ASK_TIMEOUT_S = 50.0
 
@@ -58,21 +59,28 @@ def make_checks(config: RunConfig, plan: Plan, run_dir: Path) -> dict[str, Check
     """
     folder = Path(plan.value("--hf-checkpoint") or "")
     params = parameters(folder, plan.options)
+    tau = options(config)
     return {
         "flags": lambda: flags(config, plan),
         "start": lambda: ok(
             "start", starting_point(plan.value("--load"), plan.value("--ref-load"))
         ),
         "policy": lambda: policy(plan, folder),
-        "template": lambda: template(config, plan, folder),
-        "data": lambda: data(config, plan),
-        "user": lambda: check_user(config.tau),
+        "template": lambda: template(tau, plan, folder),
+        "data": lambda: data(tau, plan),
+        "user": lambda: check_user(tau, plan),
         "disk": lambda: check_disk(plan, params),
         "GPUs": lambda: check_gpus(plan, params),
         "ports": lambda: check_ports(config.ray),
         "Ray": lambda: check_ray(config.ray, run_dir),
         "versions": lambda: check_versions(config.ray),
     }
+
+
+def options(config: RunConfig) -> TauOptions:
+    """The file's [tau]."""
+    assert isinstance(config.method_options, TauOptions)
+    return config.method_options
 
 
 def flags(config: RunConfig, plan: Plan) -> Iterator[Line]:
@@ -107,7 +115,7 @@ def policy(plan: Plan, folder: Path) -> Iterator[Line]:
         )
 
 
-def template(config: RunConfig, plan: Plan, folder: Path) -> Iterator[Line]:
+def template(tau: TauOptions, plan: Plan, folder: Path) -> Iterator[Line]:
     """The chat template and how tool calls look in it."""
     if not folder.is_dir():
         yield skip("template", f"{folder} is no folder")
@@ -118,12 +126,12 @@ def template(config: RunConfig, plan: Plan, folder: Path) -> Iterator[Line]:
         said = " ".join(str(error).split())[:200]
         yield fail("template", f"no tokenizer from {folder}: {said}", "download the model again")
         return
-    yield from check_template(tokenizer, config.tau)
+    yield from check_template(tokenizer, tau)
     if tokenizer.chat_template:
-        yield check_tool_format(tokenizer, config.tau, plan)
+        yield check_tool_format(tokenizer, tau, plan)
 
 
-def data(config: RunConfig, plan: Plan) -> Iterator[Line]:
+def data(tau: TauOptions, plan: Plan) -> Iterator[Line]:
     """The data files, the grader on their tasks, and what the customer will cost."""
     path = plan.value("--prompt-data")
     if path is None:
@@ -131,18 +139,18 @@ def data(config: RunConfig, plan: Plan) -> Iterator[Line]:
         return
     if plan.value("--input-key") != "index":
         yield fail("data", "the hooks read the task's index", 'set [rollout] input-key = "index"')
-    line, tasks = check_rows("data", Path(path), config.tau)
+    line, tasks = check_rows("data", Path(path), tau)
     yield line
     pairs = plan.options.get("--eval-prompt-data", [])
     graded = list(tasks)
     for name, file in zip(pairs[::2], pairs[1::2], strict=True):
-        line, more = check_rows(f"data {name}", Path(file), config.tau)
+        line, more = check_rows(f"data {name}", Path(file), tau)
         yield line
         graded += more
     if graded:
         yield check_grader(graded)
     if tasks:
-        yield check_price(config.tau, plan, tasks)
+        yield check_price(tau, plan, tasks)
 
 
 def check(argv: Sequence[str]) -> int:
@@ -158,7 +166,7 @@ def check(argv: Sequence[str]) -> int:
     given, overrides = parser.parse_known_args(list(argv))
     run_dir = (given.runs / "checked").absolute()
     try:
-        config = read_run(given.config, overrides)
+        config = read_run(given.config, overrides, method="tau")
         plan = make_plan(config, run_dir=run_dir)
     except ConfigError as error:
         lines = [fail("configuration", str(error), "change what the message names")]

@@ -42,4 +42,5 @@ def train_on_cluster(argv: Sequence[str]) -> int:
         takeover=known.takeover,
         dry_run=known.dry_run,
         debug=known.debug,
+        method="tau",
     )

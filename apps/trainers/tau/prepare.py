@@ -22,8 +22,11 @@ from pydantic import Field
 from turnwise.command import run_command
 from turnwise.config import CommandConfig, ConfigError, parse_args
 from turnwise.taubench import SPLITS, SourceError, Task, load_tasks
+from turnwise.taubench.fewshot import demonstrated
 
-FlagName = Literal["gt-write-fails", "order-dependent", "noop-reward", "short-outputs"]
+FlagName = Literal[
+    "gt-write-fails", "order-dependent", "noop-reward", "short-outputs", "demonstrated"
+]
 
 
 class PrepareConfig(CommandConfig):
@@ -33,7 +36,8 @@ class PrepareConfig(CommandConfig):
     """Folder to write to; made if it does not exist."""
     exclude: tuple[FlagName, ...] = Field(default=())
     """Leave tasks with any of these flags out of the training file. The others keep their index.
-    The dev and test files are always whole, so that scores can be compared."""
+    `demonstrated` are those that the strategy few-shot shows in its prompt. The dev and test files
+    are always whole, so that scores can be compared."""
 
 
 def row(task: Task) -> dict[str, Any]:
@@ -54,8 +58,15 @@ def row(task: Task) -> dict[str, Any]:
 
 def kept(tasks: Sequence[Task], exclude: Sequence[FlagName]) -> Iterator[Task]:
     """The tasks without those that have a flag of `exclude`."""
-    names = [name.replace("-", "_") for name in exclude]
-    return (task for task in tasks if not any(getattr(task.flags, name) for name in names))
+    names = [name.replace("-", "_") for name in exclude if name != "demonstrated"]
+    shown = {
+        task.id for task in tasks if "demonstrated" in exclude for task in demonstrated(task.domain)
+    }
+    return (
+        task
+        for task in tasks
+        if task.id not in shown and not any(getattr(task.flags, name) for name in names)
+    )
 
 
 def write_tasks(path: Path, tasks: Sequence[Task]) -> None:

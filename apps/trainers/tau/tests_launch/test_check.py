@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import socket
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from turnwise.launch import machine
 from turnwise.launch.flags import versions
+from turnwise.users.config import GEMINI_KEY_ENV, GEMINI_URL
 
 from apps.trainers.tau.check import check
 from apps.trainers.tau.prepare import prepare
@@ -93,9 +95,9 @@ def node(made: Path, tmp_path: Path, endpoint: str, monkeypatch: pytest.MonkeyPa
         f"""
 [model]
 name = "qwen2.5-0.5B"
-[tau]
-user-url = "{endpoint}/v1"
-user-key-env = "USER_KEY"
+[tau.user]
+base-url = "{endpoint}/v1"
+key-env = "USER_KEY"
 [ray]
 python = "{sys.executable}"
 slime-dir = "{folder}/slime"
@@ -158,7 +160,7 @@ def test_a_node_that_has_everything_passes_every_line(look: Look) -> None:
         "481 tasks of retail train",
         "20 tasks of retail dev",
         "501 tasks: 1.0 for the ground truth, 0.0",
-        "gemini-2.0-flash-lite at http",
+        "gemini-3.5-flash-lite at http",
         "40 training episodes x 7 replies",
         "2 x NVIDIA H200, 2 wanted",
         "for weights, gradients and optimizer",
@@ -225,6 +227,19 @@ def other_size(node: Path) -> None:
     (node / "hf/config.json").write_text(json.dumps({**config, "rope_theta": 10000.0}))
 
 
+def no_tools(node: Path) -> None:
+    template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+    template += "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    (node / "hf/chat_template.jinja").write_text(template)
+
+
+def set_key(node: Path, key: str, value: str) -> None:
+    """Puts `value` where the file says something else."""
+    name = key.rpartition(".")[2]
+    file = node / "run.toml"
+    file.write_text(re.sub(rf'(?m)^{name} = ".*"$', f'{name} = "{value}"', file.read_text()))
+
+
 def untied(node: Path) -> None:
     config = json.loads((node / "hf/config.json").read_text())
     (node / "hf/config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
@@ -259,8 +274,8 @@ def test_damage_is_found_and_named(
     [
         ("--eps-clip-hig 0.2", "configuration", "did you mean 'eps-clip-high'?"),
         ("--lr 1e-6", "flags", "slime's own parser: ValueError: lr is not for you"),
-        ("--tau.user-key-env NO_KEY", "user", "the variable NO_KEY is not set"),
-        ("--tau.user-strategy human", "user", "nobody answers for a customer"),
+        ("--tau.user.key-env NO_KEY", "user", "the variable NO_KEY is not set"),
+        ("--tau.user.strategy human", "configuration", "nobody could answer for the customers"),
         ("--rollout-max-context-len 600", "tool format", "more than 600 with one turn"),
         ("--actor-num-gpus-per-node 4", "GPUs", "2 here, 4 wanted on each node"),
         ("--input-key prompt", "data", "the hooks read the task's index"),
@@ -282,14 +297,14 @@ def test_what_does_not_fit_is_found_and_named(
     [
         ("refuse", "answers 401", "the key in USER_KEY is not accepted"),
         ("busy", "answers 429", "the quota is used up"),
-        ("lost", "answers 404", "look at [tau] user-url and user-model"),
+        ("lost", "answers 404", "look at [tau.user] base-url and model"),
         ("odd", "gives no chat completion", "OpenAI-compatible endpoint"),
     ],
 )
 def test_an_endpoint_that_does_not_answer_well_is_named_and_the_key_is_never_shown(
     look: Look, endpoint: str, behaviour: str, found: str, mend: str
 ) -> None:
-    code, table = look("--tau.user-url", f"{endpoint}/{behaviour}")
+    code, table = look("--tau.user.base-url", f"{endpoint}/{behaviour}")
     assert code == 3
     (line,) = failed(table)
     assert found in line and mend in line
@@ -310,9 +325,58 @@ def test_an_offline_customer_needs_no_key_and_costs_nothing(
     look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("USER_KEY")
-    code, table = look("--tau.user-strategy", "offline")
+    code, table = look("--tau.user.strategy", "offline")
     assert code == 0
     assert "the customer costs nothing" in table
+
+
+def test_text_strategies_need_no_tool_calls_of_the_template(look: Look, node: Path) -> None:
+    no_tools(node)
+    code, table = look()
+    assert code == 3 and "the chat template takes no tools" in table
+    words = ("--tau.agent-strategy", "react", "--rollout-max-context-len", "20000")
+    code, table = look(*words)
+    assert failed(table) == [] and code == 0
+    assert "react needs none; the first prompt has" in table
+
+
+def test_rows_that_few_shot_shows_in_its_prompt_are_found(look: Look, node: Path) -> None:
+    code, table = look("--tau.agent-strategy", "few-shot")
+    assert code == 3
+    (line,) = failed(table)
+    assert "few-shot shows the answers of 3 of its tasks" in line
+    assert "tau:prepare -- --exclude demonstrated" in line
+    prepare(["--local-dir", str(node / "data"), "--exclude", "gt-write-fails", "demonstrated"])
+    code, table = look("--tau.agent-strategy", "few-shot")
+    assert failed(table) == [] and "478 tasks of retail train" in table
+
+
+def test_a_customer_that_slime_serves_must_be_in_its_file(look: Look, node: Path) -> None:
+    engines = node / "engines.yaml"
+    engines.write_text("sglang:\n  - name: policy\n  - name: customer\n    update_weights: false\n")
+    for words in ("--tau.user.base-url", GEMINI_URL), ("--tau.user.key-env", GEMINI_KEY_ENV):
+        set_key(node, *words)
+    code, table = look("--tau.user.sglang-model", "customer")
+    assert "sglang-model customer, but slime gets no sglang-config" in failed(table)[0]
+    config = ("--sglang-config", str(engines))
+    code, table = look("--tau.user.sglang-model", "costumer", *config)
+    assert "has no model costumer" in failed(table)[0]
+    code, table = look("--tau.user.sglang-model", "customer", *config)
+    assert code == 0 and "slime serves customer" in table and "the customer costs nothing" in table
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("--tau.user.model nobody-knows", "give its prices"),
+        ("--tau.user.read-price 100 --tau.user.write-price 100", "at these prices"),
+        ("--tau.user.write-price 100 --tau.user.spend-cap-usd 0.01", "but spend-cap-usd is $0.01"),
+    ],
+)
+def test_prices_are_the_files_own_or_asked_for(look: Look, words: str, found: str) -> None:
+    code, table = look(*words.split())
+    assert found in table
+    assert code == (3 if "cap" in words else 0)
 
 
 def test_tasks_whose_ground_truth_fails_are_noted(look: Look, node: Path) -> None:

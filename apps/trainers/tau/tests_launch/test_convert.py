@@ -49,6 +49,7 @@ def file(tmp_path: Path) -> Path:
         f"""
 [model]
 name = "qwen2.5-0.5B"
+[tau]
 [ray]
 python = "{sys.executable}"
 slime-dir = "{tmp_path}/slime"

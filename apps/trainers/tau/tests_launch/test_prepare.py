@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from turnwise.config import ConfigError
 from turnwise.taubench import load_tasks
+from turnwise.taubench.fewshot import demonstrated
 
 from apps.trainers.tau.prepare import prepare
 
@@ -60,6 +61,13 @@ def test_excluding_by_flag_keeps_the_others_index_and_the_test_files_whole(tmp_p
     assert len(train) == 481
     assert 24 not in train and 161 not in train and 499 in train
     assert len(rows(tmp_path / "retail_test_tasks.jsonl")) == 115
+
+
+def test_what_few_shot_demonstrates_is_left_out_on_request(tmp_path: Path) -> None:
+    prepare(["--local-dir", str(tmp_path), "--exclude", "demonstrated"])
+    train = [row["index"] for row in rows(tmp_path / "retail_train_tasks.jsonl")]
+    assert set(range(500)) - set(train) == {task.index for task in demonstrated("retail")}
+    assert len(rows(tmp_path / "airline_test_tasks.jsonl")) == 50
 
 
 def test_an_unknown_flag_is_refused_before_anything_is_written(

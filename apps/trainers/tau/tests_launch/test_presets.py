@@ -3,12 +3,16 @@
 To renew one after a change that is meant: `python -m apps.trainers.tau.tests_launch.test_presets`.
 """
 
+import json
 from pathlib import Path
 
 import pytest
+from turnwise.config import ConfigError
 from turnwise.launch.flags import check_arguments
-from turnwise.launch.plan import Plan, make_plan
+from turnwise.launch.plan import Plan, custom_config_text, make_plan
 from turnwise.launch.preset import read_run
+from turnwise.method import make_method
+from turnwise.taubench.method import TauMethod
 
 HERE = Path(__file__).parent
 PRESETS = sorted((HERE.parent / "presets").glob("*.toml"))
@@ -100,6 +104,38 @@ def test_the_4b_preset_has_every_argument_of_the_published_example_and_what_the_
     assert {name: comparable(values) for name, values in made.items()} == {
         name: comparable(values) for name, values in {**example, **ADDED}.items()
     }
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("strategy", ["tool-calling", "act", "react", "few-shot"])
+def test_the_method_of_a_preset_starts_with_every_strategy(
+    path: Path, strategy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "a-fake-key")
+    made = plan(path, "--tau.agent-strategy", strategy)
+    options = dict(json.loads(custom_config_text(made))["turnwise"])
+    method = make_method(options.pop("method"), options)
+    assert isinstance(method, TauMethod)
+    monkeypatch.delenv("GEMINI_API_KEY")
+    with pytest.raises(ConfigError, match="user.key-env: .* GEMINI_API_KEY is not set"):
+        make_method("tau", options)
+
+
+@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--tau.user.base-url", "http://127.0.0.1:30000/v1", "--tau.user.key-env", ""],
+        ["--tau.user.strategy", "offline"],
+    ],
+    ids=["own", "offline"],
+)
+def test_the_method_of_a_preset_starts_without_a_key_where_none_is_needed(
+    path: Path, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    options = dict(plan(path, *words).custom_config["turnwise"])
+    assert isinstance(make_method(options.pop("method"), options), TauMethod)
 
 
 def test_two_nodes_are_two_flags_more() -> None:

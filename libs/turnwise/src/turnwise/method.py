@@ -80,6 +80,15 @@ class Method(ABC):
             ConfigError: the row names what does not exist.
         """
 
+    def connect(self, server: Callable[[str], str]) -> None:
+        """Called once before the first episode where slime serves frozen models.
+
+        Args:
+            server: The URL, up to and with `/v1`, of a model of `--sglang-config` by its name;
+                raises ConfigError if there is none.
+        """
+        return None
+
     def metrics(self) -> Mapping[str, float]:
         """Numbers of its services, totals since the start, for the trackers."""
         return {}

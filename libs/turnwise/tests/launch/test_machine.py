@@ -16,6 +16,7 @@ Usage = namedtuple("Usage", "total used free")
 FILE = """
 [model]
 name = "qwen3-8B"
+[tau]
 [cluster]
 actor-num-gpus-per-node = 4
 colocate = true

@@ -4,15 +4,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwise.config import ConfigError
+from turnwise.config import Config, ConfigError
 from turnwise.launch.flags import model_arguments
 from turnwise.launch.plan import Debug, Plan, custom_config_text, make_plan
 from turnwise.launch.preset import ModelConfig, read_run
 from turnwise.launch.rules import check_rules
+from turnwise.method import OPTIONS
+from turnwise.taubench.method import TauOptions
 
 SMALL = """
 [model]
 name = "qwen3-4B"
+[tau]
 [cluster]
 actor-num-gpus-per-node = 2
 colocate = true
@@ -133,6 +136,9 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         ("--ray.env-vars.WANDB_API_KEY abc", "WANDB_API_KEY looks like a secret"),
         ("--rays.address x", "unknown section 'rays'; did you mean 'ray'?"),
         ("--tau.env", "--tau.env: takes a value"),
+        ("--tau.user.strategy lmm", "[tau] user.strategy: "),
+        ("--tau.user.base-url http://h/v1", "GEMINI_API_KEY would be sent to h"),
+        ("--tau.user.user-cache r.jsonl", "tau.user.user-cache: is read and written on the nodes"),
         ("--tau.tool-format qwen26", "unknown format of tool calls 'qwen26'; did you mean"),
         ("--colocate maybe", "--colocate: takes nothing, true or false, found 'maybe'"),
         ("stray --lr 1", "'stray' belongs to no flag"),
@@ -152,6 +158,14 @@ def test_what_cannot_work_is_refused_with_the_mend(
         ("eps-clip = 0.2", "num-rollout = 3", "num-rollout stands in [rollout] and in [grpo]"),
         ("eps-clip = 0.2", "eps-clip = 'x'", "[grpo] eps-clip: must be a number, found 'x'"),
         ('name = "qwen3-4B"', "", "[model] name: is needed, or args"),
+        ("[tau]", "", "one section must name the method, [tau] or [agentflow]; found none"),
+        ("[tau]", "[tau]\n[agentflow]", "found [tau] and [agentflow]"),
+        (
+            "[tau]",
+            "[tau.user]\nmodle = 'x'",
+            "[tau.user] unknown key 'modle'; did you mean 'model'",
+        ),
+        ("[tau]", "[tau]\nuser = 'x'", "[tau] user: "),
         ("[grpo]", "[grpo", "not valid TOML"),
         ("save = ", "save-interval = 5\nsaves = ", "unknown flag of slime 'saves'"),
         ("rollout-batch-size = 4", "", "rollout-batch-size: is needed"),
@@ -179,6 +193,80 @@ def test_the_tau_section_reaches_the_hooks_through_slimes_custom_config(file: Pa
     assert made.value("--custom-config-path") == "turnwise.json"
     hooks = json.loads(custom_config_text(made))["turnwise"]
     assert (hooks["method"], hooks["env"], hooks["max_turns"]) == ("tau", "airline", 9)
+
+
+def test_the_customers_options_reach_the_hooks_whole(file: Path) -> None:
+    words = "--tau.user.base-url http://h:1/v1 --tau.user.model m --tau.user.spend-cap-usd 5"
+    words += " --tau.user.write-price 2 --tau.user.user-cache /r.jsonl"
+    made = plan(file, *words.split(), "--tau.user.key-env", "")
+    hooks = json.loads(custom_config_text(made))["turnwise"]
+    options = {key: value for key, value in hooks.items() if key != "method"}
+    user = TauOptions(**options).user
+    assert (user.base_url, user.model, user.key_env) == ("http://h:1/v1", "m", "")
+    assert (user.spend_cap_usd, user.write_price, user.user_cache) == (5, 2, Path("/r.jsonl"))
+    assert user.deadline_s == 110 and TauOptions(user_deadline_s=60.0).user.deadline_s == 55
+
+
+def test_a_command_of_one_method_refuses_the_file_of_another(file: Path) -> None:
+    assert read_run(file, method="tau").method == "tau"
+    with pytest.raises(ConfigError, match=r"\[tau\]: this command is for \[agentflow\]"):
+        read_run(file, method="agentflow")
+
+
+class Fanning(Config):
+    """Options of a method with an objective."""
+
+    objective: str = "turn-mean"
+
+
+@pytest.fixture
+def fanning(file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run's file of that method, in agentflow's place."""
+    monkeypatch.setitem(OPTIONS, "agentflow", f"{__name__}:Fanning")
+    monkeypatch.setattr("turnwise.method._load", lambda path: Fanning)
+    file.write_text(SMALL.replace("[tau]", "[agentflow]"))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("objective", "flag", "values"),
+    [
+        ("turn-mean", "--rollout-data-postprocess-path", ["turnwise.slime.turn_mean"]),
+        ("rollout-token-mean", None, None),
+        ("global-token-mean", "--calculate-per-token-loss", []),
+    ],
+)
+def test_a_methods_objective_becomes_the_flag_of_slime_that_gives_it(
+    fanning: Path, objective: str, flag: str | None, values: list[str] | None
+) -> None:
+    made = plan(fanning, "--agentflow.objective", objective)
+    flags = {"--rollout-data-postprocess-path", "--calculate-per-token-loss"} & made.options.keys()
+    assert flags == ({flag} if flag else set())
+    assert made.options.get(flag or "") == values
+    hooks = json.loads(custom_config_text(made))["turnwise"]
+    assert hooks == {"method": "agentflow", "objective": objective}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--agentflow.objective turn-meen",
+            "unknown objective 'turn-meen'; did you mean 'turn-mean'",
+        ),
+        ("--calculate-per-token-loss", "calculate-per-token-loss: [agentflow] objective turn-mean"),
+        ("--rollout-data-postprocess-path a.b", "rollout-data-postprocess-path: [agentflow]"),
+    ],
+)
+def test_an_objective_and_a_flag_that_contradicts_it_are_refused(
+    fanning: Path, words: str, message: str
+) -> None:
+    assert message in refusal(fanning, *words.split())
+
+
+def test_the_filter_of_the_hooks_is_the_default(file: Path) -> None:
+    made = plan(file)
+    assert made.options["--dynamic-sampling-filter-path"] == ["turnwise.slime.dynamic_filter"]
 
 
 def test_a_hook_of_ones_own_takes_the_place_of_ours(file: Path) -> None:

@@ -56,6 +56,7 @@ if end == "4":
 CONFIG = """
 [model]
 name = "qwen2.5-0.5B"
+[tau]
 [ray]
 python = "{python}"
 slime-dir = "{slime}"
@@ -163,7 +164,7 @@ def test_a_worker_with_the_runtime_environment_alone_plays_64_episodes_and_the_l
             *("--rollout-batch-size", "8", "--over-sampling-batch-size", "8"),
             *("--n-samples-per-prompt", "8", "--global-batch-size", "64"),
             *("--dynamic-sampling-filter-path", "slime_standin.contract.keep_all"),
-            *("--tau.user-strategy", "offline", "--tau.prompt", "compact"),
+            *("--tau.user.strategy", "offline", "--tau.prompt", "compact"),
             *("--tau.max-turns", "8"),
         ],
         run_dir=run_dir,

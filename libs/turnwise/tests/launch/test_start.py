@@ -24,6 +24,7 @@ from turnwise.launch.record import Head, LaunchRecord, hostname, read_record, wr
 FILE = """
 [model]
 name = "qwen2.5-0.5B"
+[tau]
 [cluster]
 actor-num-gpus-per-node = 1
 colocate = true
@@ -232,7 +233,7 @@ def test_free_ports_are_different_and_free() -> None:
 
 def test_the_archive_holds_our_packages_compiled_and_what_the_image_lacks(tmp_path: Path) -> None:
     path = tmp_path / "code.zip"
-    size = write_bundle(path, {"turnwise.json": "{}"})
+    size = write_bundle(path, {"turnwise.json": "{}"}, "tau")
     assert size == path.stat().st_size < 20_000_000
     with zipfile.ZipFile(path) as archive:
         names = set(archive.namelist())
@@ -248,15 +249,33 @@ def test_an_archive_without_the_tasks_is_not_sent(
 ) -> None:
     monkeypatch.setattr(bundle, "CARRIED", ("tyro", "not-a-distribution"))
     with pytest.raises(PreflightError, match="tau-trait is not installed here"):
-        write_bundle(tmp_path / "code.zip", {})
+        write_bundle(tmp_path / "code.zip", {}, "tau")
+
+
+def test_a_method_of_an_app_is_sent_with_what_it_needs_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "PACKAGES", bundle.COMPILED)
+    with pytest.raises(PreflightError, match="nowhere.method is not installed here"):
+        monkeypatch.setattr(bundle, "BUILT_IN", {"agentflow": "nowhere.method:make_method"})
+        write_bundle(tmp_path / "code.zip", {}, "agentflow")
+    assert not (tmp_path / "code.zip").exists()
+    monkeypatch.setattr(bundle, "BUILT_IN", {"agentflow": "toolparse.explain:explain"})
+    write_bundle(tmp_path / "code.zip", {}, "agentflow")
+    with zipfile.ZipFile(tmp_path / "code.zip") as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    assert {"bm25s", "math_verify", "latex2sympy2_extended"} <= tops
+    # omegaconf, which slime imports, breaks beside another antlr4 than the image's.
+    assert not any(top.startswith(("antlr4", "sympy")) for top in tops)
 
 
 def test_the_same_code_gives_the_same_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundle, "PACKAGES", bundle.COMPILED)
-    write_bundle(tmp_path / "a.zip", {"x": "1"})
-    write_bundle(tmp_path / "b.zip", {"x": "1"})
+    monkeypatch.setattr(bundle, "BUILT_IN", {"tau": "toolparse.explain:explain"})
+    write_bundle(tmp_path / "a.zip", {"x": "1"}, "tau")
+    write_bundle(tmp_path / "b.zip", {"x": "1"}, "tau")
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
@@ -269,5 +288,5 @@ def test_a_package_that_was_not_compiled_is_not_sent(
     monkeypatch.setattr(bundle, "PACKAGES", ("tokendelta",))
     monkeypatch.setattr(bundle, "_package_files", lambda name: [(f"{name}/x.py", source)])
     with pytest.raises(PreflightError, match="tokendelta has no compiled extension"):
-        write_bundle(tmp_path / "code.zip", {})
+        write_bundle(tmp_path / "code.zip", {}, "tau")
     assert not (tmp_path / "code.zip").exists()

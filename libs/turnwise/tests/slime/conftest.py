@@ -17,7 +17,7 @@ from slime_standin.servers import FakeSGLang
 from turnwise.slime import books
 from turnwise.slime import close as close_connections
 
-OPTIONS = {"method": "tau", "user_strategy": "offline", "prompt": "compact", "max_turns": 8}
+OPTIONS = {"method": "tau", "user": {"strategy": "offline"}, "prompt": "compact", "max_turns": 8}
 
 
 @pytest.fixture(scope="session")

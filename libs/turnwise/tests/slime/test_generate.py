@@ -173,11 +173,12 @@ async def test_a_customer_played_by_a_model_is_asked_and_its_cost_is_logged(
     async with FakeUser(says) as endpoint:
         arguments = args(
             turnwise={
-                "user_strategy": "llm",
-                "user_model": "customer",
-                "user_url": f"{endpoint.url}/v1",
-                "user_key_env": "",
-                "user": {"read_price": 1000.0},
+                "user": {
+                    "model": "customer",
+                    "base_url": f"{endpoint.url}/v1",
+                    "key_env": "",
+                    "read_price": 1000.0,
+                },
             }
         )
         sample = await generate(arguments, prompts(1)[0], dict(GREEDY))

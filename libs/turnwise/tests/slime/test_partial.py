@@ -24,6 +24,7 @@ from turnwise.slime import books, generate, hooks
 from turnwise.slime.record import Record
 from turnwise.taubench.episode import compact_user
 from turnwise.taubench.method import TauOptions
+from turnwise.users import UserConfig
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
 
@@ -194,7 +195,7 @@ async def test_forks_and_partial_rollout_do_not_go_together(args: Callable[..., 
 
 def customer(monkeypatch: pytest.MonkeyPatch, user: Callable[[], Any]) -> None:
     """Every episode talks to `user()`."""
-    options = TauOptions(user_strategy="offline", prompt="compact", max_turns=8)
+    options = TauOptions(user=UserConfig(strategy="offline"), prompt="compact", max_turns=8)
     monkeypatch.setattr(hooks, "_shared", {})
     monkeypatch.setattr(hooks, "make_method", lambda settings: TauWith(options, user))
 

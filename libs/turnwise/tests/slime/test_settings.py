@@ -16,7 +16,8 @@ from turnwise.slime.settings import (
     read_settings,
 )
 
-TAU = {"method": "tau", "user_strategy": "offline"}
+LLM = {"base_url": "http://h/v1", "key_env": ""}
+TAU = {"method": "tau", "user": {"strategy": "offline"}}
 
 
 @pytest.mark.parametrize(
@@ -104,10 +105,21 @@ def test_every_hook_can_be_loaded_by_the_path_that_slime_is_given() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"agent_strategy": "react"}, "the hooks can't play react"),
-        ({"user_strategy": "llm", "user_key_env": "NO_SUCH_KEY", "user_url": "http://h/v1"}, "KEY"),
-        ({"user_strategy": "llm", "user_url": "http://h/v1"}, "GEMINI_API_KEY would be sent to h"),
-        ({"user": {"concurency": 3}}, "user: concurency"),
+        ({"agent_strategy": "reflect"}, "agent-strategy: .* found 'reflect'"),
+        (
+            {"agent_strategy": "few-shot", "env": "airline", "task_split": "test"},
+            "agent-strategy few-shot: .*airline has no train tasks",
+        ),
+        (
+            {"user": {"key_env": "NO_SUCH_KEY", "base_url": "http://h/v1"}},
+            "user.key-env: .*NO_SUCH",
+        ),
+        ({"user": {"base_url": "http://h/v1"}}, "GEMINI_API_KEY would be sent to h"),
+        ({"user": {"strategy": "human"}}, "user.strategy: nobody could answer"),
+        ({"user": {"concurency": 3}}, "user.concurency"),
+        ({"user": {**LLM, "deadline_s": 120}}, "deadline-s: 120 must be below user-deadline-s 120"),
+        ({"user": {"sglang_model": "user", "key_env": "A"}}, "sglang-model: .* leave key-env out"),
+        ({"user": {"sglang_model": "user", "strategy": "offline"}}, "offline asks no model"),
     ],
 )
 def test_what_the_hooks_cannot_play_is_refused_before_any_episode(

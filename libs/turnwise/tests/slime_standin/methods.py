@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import tokendelta
@@ -20,8 +19,7 @@ class TauWith(TauMethod):
     """tau with a customer of the test's choice."""
 
     def __init__(self, options: TauOptions, user: Callable[[], User]) -> None:
-        super().__init__(options)
-        self._services = replace(self._services, user=user)
+        super().__init__(options, make_user=user)
 
 
 class EndpointUser:

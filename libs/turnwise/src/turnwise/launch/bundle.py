@@ -14,29 +14,34 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from turnwise.command import PreflightError
+from turnwise.method import BUILT_IN
 
 PACKAGES = ("turnwise", "tokendelta", "toolparse", "apps")
 COMPILED = ("tokendelta", "toolparse")
-# Pure distributions that the image lacks; what the image has comes from the image.
+# Pure distributions that the image lacks; what the image has comes from the image. It has sympy,
+# and an antlr4 of the version that its omegaconf needs, which latex2sympy2-extended takes too.
 CARRIED = ("tau-trait", "tyro", "docstring-parser", "typeguard")
+CARRIED_FOR = {"agentflow": ("bm25s", "math-verify", "latex2sympy2-extended")}
 _LEFT_OUT_FOLDERS = {"__pycache__", "tests", "tests_launch", "golden", "build"}
 _LEFT_OUT_SUFFIXES = {".pyc", ".pyx", ".pxd", ".c", ".cpp"}
 # The same code gives the same archive, which Ray then keeps by its hash.
 _DATE = (2020, 1, 1, 0, 0, 0)
 
 
-def write_bundle(path: Path, files: Mapping[str, str]) -> int:
+def write_bundle(path: Path, files: Mapping[str, str], method: str) -> int:
     """Writes the archive.
 
     Args:
         path: Where to; the name must end in .zip.
         files: Content of further files by name.
+        method: What the job plays: its app must be installed, and its dependencies travel too.
 
     Returns:
         Its size in bytes.
 
     Raises:
-        PreflightError: a package of ours is not installed or was not compiled.
+        PreflightError: a package of ours is not installed or was not compiled, or the method's app
+            is not here.
     """
     members: dict[str, Path] = {}
     for package in PACKAGES:
@@ -47,7 +52,13 @@ def write_bundle(path: Path, files: Mapping[str, str]) -> int:
                 f"{package} has no compiled extension, so no node could load it; run from a "
                 "build of this product (./pants run, or a packaged .pex)"
             )
-    for distribution in CARRIED:
+    module = BUILT_IN[method].partition(":")[0]
+    if f"{module.replace('.', '/')}.py" not in members:
+        raise PreflightError(
+            f"{module} is not installed here, so no node could play {method}; start the run with "
+            "that app's own command"
+        )
+    for distribution in (*CARRIED, *CARRIED_FOR.get(method, ())):
         members.update(_distribution_files(distribution))
     if "tau_trait/__init__.py" not in members:
         raise PreflightError(

@@ -3,10 +3,11 @@
 1. The arguments are slime's own: cluster, model, then the sections in the order of `SECTIONS`,
    then our hooks. Each is held against slime's table, all of them against each other (`rules`).
    A section's flag goes before the same flag of the model.
-2. `[tau]` reaches the hooks as `args.turnwise`, a dict with the field names of `TauConfig` and
-   `method = "tau"`. slime sets it from the file that `--custom-config-path` names; the file
-   travels with our code, so the path is relative to the job's working folder.
-3. A switch or value that a rule forbids for the model is left out and said in a note. Nothing else
+2. The method's section reaches the hooks as `args.turnwise`, a dict with the field names of its
+   options and `method`, its name. slime sets it from the file that `--custom-config-path` names;
+   the file travels with our code, so the path is relative to the job's working folder.
+3. An `objective` among the method's options becomes the flag of slime that gives it (`OBJECTIVES`).
+4. A switch or value that a rule forbids for the model is left out and said in a note. Nothing else
    is changed.
 """
 
@@ -18,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from turnwise.config import ConfigError
-from turnwise.launch.flags import check_arguments, split_arguments, to_arguments
+from turnwise.config import Config, ConfigError
+from turnwise.launch.flags import check_arguments, split_arguments, to_arguments, unknown
 from turnwise.launch.preset import SECTIONS, RunConfig
 from turnwise.launch.rules import MLA_SWITCH, check_rules, whole
 
@@ -29,10 +30,19 @@ HOOKS = {
     "custom-generate-function-path": "turnwise.slime.generate",
     "custom-rm-path": "turnwise.slime.reward_func",
     "custom-reward-post-process-path": "turnwise.slime.post_process_rewards",
+    "dynamic-sampling-filter-path": "turnwise.slime.dynamic_filter",
     "custom-rollout-log-function-path": "turnwise.slime.rollout_log",
     "custom-eval-rollout-log-function-path": "turnwise.slime.eval_log",
     "custom-config-path": CUSTOM_CONFIG,
 }
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    "turn-mean": {"rollout-data-postprocess-path": "turnwise.slime.turn_mean"},
+    "rollout-token-mean": {},
+    "global-token-mean": {"calculate-per-token-loss": True},
+}
+"""How the losses of a step's tokens are averaged, by the method's option `objective`: over
+rollouts the mean over their turns of the token mean; over rollouts the token mean (slime's own
+way); over all tokens of the step."""
 # Megatron overlaps communication and computation only with a single connection per device.
 ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 # What a debug run has no use for: it ends after one rollout and evaluates nothing.
@@ -100,10 +110,13 @@ def make_plan(config: RunConfig, *, run_dir: Path, debug: Debug | None = None) -
     words += _model_words(config, sections)
     for name in SECTIONS[1:]:
         words += to_arguments(sections[name], name)
-    words += to_arguments(_hooks(sections), "hooks")
+    words += to_arguments(_hooks(config.method, sections), "hooks")
+    words += to_arguments(_objective(config, sections), "objective")
     options = check_arguments(words)
     check_rules(options)
     _note_paths(options, notes)
+    options_dump = config.method_options.model_dump(mode="json")
+    _check_paths(config.method, config.method_options)
     ray = config.ray
     script = shlex.join([ray.python, str(ray.slime_dir / "train.py"), *words])
     return Plan(
@@ -111,7 +124,7 @@ def make_plan(config: RunConfig, *, run_dir: Path, debug: Debug | None = None) -
         options=options,
         entrypoint=f"exec {script}",
         environment={**ENVIRONMENT, "PYTHONPATH": str(ray.megatron_dir), **ray.env_vars},
-        custom_config={"turnwise": {"method": "tau", **config.tau.model_dump(mode="json")}},
+        custom_config={"turnwise": {"method": config.method, **options_dump}},
         nodes=whole(options, "--actor-num-nodes", 1),
         gpus_per_node=_gpus_per_node(options),
         notes=tuple(notes),
@@ -129,15 +142,42 @@ def _model_words(config: RunConfig, sections: dict[str, dict[str, Any]]) -> list
     ]
 
 
-def _hooks(sections: dict[str, dict[str, Any]]) -> dict[str, str]:
+def _hooks(method: str, sections: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Our hooks, but where a section names another function."""
     given = {name for content in sections.values() for name in content}
     if "custom-config-path" in given:
         raise ConfigError(
-            f"custom-config-path: carries [tau] to the hooks as {CUSTOM_CONFIG}; "
+            f"custom-config-path: carries [{method}] to the hooks as {CUSTOM_CONFIG}; "
             "put values for functions of your own into [ray] env-vars"
         )
     return {name: path for name, path in HOOKS.items() if name not in given}
+
+
+def _objective(config: RunConfig, sections: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The flags of the method's objective; other objectives' flags are refused beside it."""
+    objective = getattr(config.method_options, "objective", None)
+    if objective is None:
+        return {}
+    if objective not in OBJECTIVES:
+        raise ConfigError(
+            f"[{config.method}] objective: {unknown(objective, OBJECTIVES, 'objective')}"
+        )
+    given = {name for content in sections.values() for name in content}
+    for name in sorted(given & {flag for flags in OBJECTIVES.values() for flag in flags}):
+        raise ConfigError(
+            f"{name}: [{config.method}] objective {objective} decides on it; leave it out"
+        )
+    return OBJECTIVES[objective]
+
+
+def _check_paths(place: str, options: Config) -> None:
+    """A job's working folder is Ray's own and passes with it: a path into it would be lost."""
+    for field in type(options).model_fields:
+        value, key = getattr(options, field), f"{place}.{field.replace('_', '-')}"
+        if isinstance(value, Config):
+            _check_paths(key, value)
+        elif isinstance(value, Path) and not value.is_absolute():
+            raise ConfigError(f"{key}: is read and written on the nodes; give an absolute path")
 
 
 def _fit_attention(

@@ -1,14 +1,15 @@
 """A run of the cluster as one TOML file: slime's options in sections, ours in three more.
 
     [model]     name = "qwen3-4B-Instruct-2507"     a model of slime, args = [...] after it
-    [tau]       what the hooks do: domain, split, agent, user
+    [tau]       what the hooks do; the section's name is the method, a built-in one, and its keys
+                are the method's options (`turnwise.method.OPTIONS`), tables within it included
     [ray]       where the job runs
     [cluster] [ckpt] [rollout] [optimizer] [grpo] [wandb] [perf] [eval] [sglang] [misc]
                 slime's flags by their names without dashes, in any of them
 
 The command line goes before the file: `--eps-clip 0.1` changes slime's flag in the section that
-has it (or adds it to [misc]); `--tau.env airline`, `--ray.address URL`, `--model.name NAME` and
-`--ray.env-vars.NCCL_DEBUG INFO` change ours.
+has it (or adds it to [misc]); `--tau.env airline`, `--tau.user.strategy offline`,
+`--ray.address URL`, `--model.name NAME` and `--ray.env-vars.NCCL_DEBUG INFO` change ours.
 """
 
 from __future__ import annotations
@@ -16,14 +17,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar, get_args
 
-import toolparse
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from turnwise.config import Config, ConfigError
 from turnwise.launch.flags import Flag, find_flag, model_arguments, split_arguments, unknown
-from turnwise.taubench import SPLITS
+from turnwise.method import OPTIONS, options_class
 
 # The order in which a plan lists the sections.
 SECTIONS = (
@@ -38,7 +38,9 @@ SECTIONS = (
     "sglang",
     "misc",
 )
-OURS = ("model", "tau", "ray")
+ConfigT = TypeVar("ConfigT", bound=Config)
+METHODS = tuple(OPTIONS)
+OURS = ("model", *METHODS, "ray")
 
 
 class ModelConfig(Config):
@@ -63,58 +65,6 @@ class ModelConfig(Config):
         named = () if self.name is None else model_arguments()[self.name]
         merged = {**dict(split_arguments(named)), **own}
         return tuple(word for name, values in merged.items() for word in (name, *values))
-
-
-class TauConfig(Config):
-    """[tau]: what the hooks do on every node."""
-
-    env: Literal["retail", "airline"] = "retail"
-    """Domain of the training tasks. A data row that names another one goes before it."""
-    task_split: Literal["train", "dev", "test"] = "train"
-    """Split of the training tasks; airline has `test` alone."""
-    agent_strategy: Literal["tool-calling", "act", "react", "few-shot"] = "tool-calling"
-    """How the policy is prompted and its text read."""
-    user_strategy: Literal["llm", "react", "verify", "reflection", "human", "offline"] = "llm"
-    """Who plays the customer; `offline` needs no model."""
-    user_model: str = "gemini-2.0-flash-lite"
-    """Model of the user simulator, by its endpoint's name."""
-    user_url: str = "https://generativelanguage.googleapis.com/v1beta/openai"
-    """OpenAI-compatible endpoint of the user simulator."""
-    user_key_env: str = "GEMINI_API_KEY"
-    """Environment variable that holds the endpoint's key on the nodes; the key is kept nowhere."""
-    max_turns: int = Field(default=30, ge=1)
-    """Turns of the agent after which an episode stops."""
-    prompt: Literal["full", "compact"] = "full"
-    """What the policy is shown; `compact` is for policies of a few million parameters."""
-    several_calls: Literal["first", "all", "error"] = "first"
-    """What to do with more than one call in a turn."""
-    max_format_errors: int = Field(default=3, ge=1)
-    """Turns in a row without a readable call after which an episode stops."""
-    user_deadline_s: float = Field(default=120.0, gt=0)
-    """Seconds for each message of the customer."""
-    engine_deadline_s: float = Field(default=600.0, gt=0)
-    """Seconds for each sampled turn, repeats of a request included."""
-    tool_format: str | None = None
-    """How the policy writes calls, a name of `toolparse.formats()`; without it
-    sglang-tool-call-parser, else qwen25."""
-    on_rewrite: Literal["keep", "fork", "error"] = "keep"
-    """What to do where the chat template rewrites history (see `tokendelta.Session`)."""
-
-    @field_validator("tool_format")
-    @classmethod
-    def _format_exists(cls, name: str | None) -> str | None:
-        if name is not None and name not in toolparse.formats():
-            raise ValueError(unknown(name, toolparse.formats(), "format of tool calls"))
-        return name
-
-    @model_validator(mode="after")
-    def _split_exists(self) -> TauConfig:
-        if self.task_split not in SPLITS[self.env]:
-            raise ValueError(
-                f"task-split: {self.env} has {', '.join(SPLITS[self.env])}, "
-                f"found {self.task_split!r}"
-            )
-        return self
 
 
 class RayConfig(Config):
@@ -165,20 +115,23 @@ class RunConfig(Config):
 
     model: ModelConfig
     """The architecture."""
-    tau: TauConfig = TauConfig()
-    """What the hooks do."""
+    method: str
+    """What the hooks play, by the name of its section."""
+    method_options: SerializeAsAny[Config]
+    """That section, as the method takes it."""
     ray: RayConfig = RayConfig()
     """Where the job runs."""
     options: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """slime's flags by section."""
 
 
-def read_run(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = None) -> RunConfig:
     """Reads a run's file and the command line that goes before it.
 
     Args:
         path: The TOML file.
         overrides: Words of the command line, `--eps-clip 0.1 --tau.env airline`.
+        method: The only one that the command is for.
 
     Raises:
         ConfigError: naming file or flag, what was found and what is allowed.
@@ -196,9 +149,20 @@ def read_run(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         except ConfigError as error:
             raise ConfigError(f"command line: {error}") from None
     try:
-        return _build(data)
+        return _build(data, _method(data, method))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
+
+
+def _method(data: Mapping[str, Any], wanted: str | None) -> str:
+    found = [name for name in METHODS if name in data]
+    if len(found) != 1:
+        sections = " or ".join(f"[{name}]" for name in METHODS)
+        has = " and ".join(f"[{name}]" for name in found) or "none"
+        raise ConfigError(f"one section must name the method, {sections}; found {has}")
+    if wanted not in (None, *found):
+        raise ConfigError(f"[{found[0]}]: this command is for [{wanted}]; use {found[0]}'s own")
+    return found[0]
 
 
 def _check_shape(data: Mapping[str, Any], path: Path) -> None:
@@ -246,21 +210,45 @@ def _override_value(flag: Flag, values: list[str]) -> Any:
     return values if flag.count else values[0] if len(values) == 1 else values
 
 
-def _build(data: Mapping[str, Any]) -> RunConfig:
-    ours: dict[str, Any] = {}
-    models: dict[str, type[Config]] = {"model": ModelConfig, "tau": TauConfig, "ray": RayConfig}
-    for section, model in models.items():
-        known = {field.replace("_", "-"): field for field in model.model_fields}
-        fields = {}
-        for key, value in data.get(section, {}).items():
-            if key not in known:
-                raise ConfigError(f"[{section}] {unknown(key, known, 'key')}")
-            if known[key] == "args" and isinstance(value, str):
-                value = [value]
-            fields[known[key]] = value
-        try:
-            ours[section] = model(**fields)
-        except ConfigError as error:
-            raise ConfigError(f"[{section}] {error}") from None
+def _build(data: Mapping[str, Any], method: str) -> RunConfig:
     options = {section: dict(data[section]) for section in SECTIONS if section in data}
-    return RunConfig(**ours, options=options)
+    return RunConfig(
+        model=_section(ModelConfig, data, "model"),
+        method=method,
+        method_options=_section(options_class(method), data, method),
+        ray=_section(RayConfig, data, "ray"),
+        options=options,
+    )
+
+
+def _section(model: type[ConfigT], data: Mapping[str, Any], name: str) -> ConfigT:
+    fields = _fields(model, data.get(name, {}), f"[{name}]")
+    try:
+        return model(**fields)
+    except ConfigError as error:
+        raise ConfigError(f"[{name}] {error}") from None
+
+
+def _fields(model: type[Config], section: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """A section's keys as the fields of `model`, tables within it included."""
+    known = {field.replace("_", "-"): field for field in model.model_fields}
+    fields: dict[str, Any] = {}
+    for key, value in section.items():
+        if key not in known:
+            raise ConfigError(f"{place} {unknown(key, known, 'key')}")
+        inner = _table(model, known[key])
+        if known[key] == "args" and isinstance(value, str):
+            value = [value]
+        elif inner is not None and isinstance(value, Mapping):
+            value = _fields(inner, value, f"{place.removesuffix(']')}.{key}]")
+        fields[known[key]] = value
+    return fields
+
+
+def _table(model: type[Config], field: str) -> type[Config] | None:
+    """The `Config` that a field holds, if it holds one."""
+    annotation = model.model_fields[field].annotation
+    for found in (annotation, *get_args(annotation)):
+        if isinstance(found, type) and issubclass(found, Config):
+            return found
+    return None

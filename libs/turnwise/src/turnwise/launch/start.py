@@ -48,6 +48,7 @@ def run(
     takeover: bool = False,
     dry_run: bool = False,
     debug: Debug | None = None,
+    method: str | None = None,
     out: TextIO | None = None,
 ) -> int:
     """Starts the run of a file.
@@ -60,6 +61,7 @@ def run(
         takeover: End a run of ours that still lives instead of refusing to start.
         dry_run: Print the plan and start nothing.
         debug: `rollout` or `replay`, see `make_plan`.
+        method: The only one that the command is for, see `read_run`.
         out: Where lines for people go; stdout if None.
 
     Returns:
@@ -74,7 +76,7 @@ def run(
     """
     out = out or sys.stdout
     run_dir = run_dir.absolute()
-    config = read_run(config_path, overrides)
+    config = read_run(config_path, overrides, method=method)
     plan = make_plan(config, run_dir=run_dir, debug=debug)
     print(plan.text(), file=out)
     if dry_run:
@@ -108,7 +110,7 @@ def write_folder(run_dir: Path, config: RunConfig, plan: Plan) -> None:
         )
         custom = custom_config_text(plan)
         (run_dir / CUSTOM_CONFIG).write_text(custom, encoding="utf-8")
-        write_bundle(run_dir / BUNDLE, {CUSTOM_CONFIG: custom})
+        write_bundle(run_dir / BUNDLE, {CUSTOM_CONFIG: custom}, config.method)
     except OSError as error:
         raise ConfigError(f"run folder {run_dir}: {error.strerror or error}") from None
 

@@ -16,7 +16,6 @@ import toolparse
 
 from turnwise.launch.lines import Line, fail, note, ok
 from turnwise.launch.plan import Plan
-from turnwise.launch.preset import TauConfig
 from turnwise.launch.rules import whole
 from turnwise.taubench import (
     SPLITS,
@@ -24,17 +23,16 @@ from turnwise.taubench import (
     Task,
     load_tasks,
     noop_baseline,
-    tool_schemas,
-    wiki,
 )
+from turnwise.taubench.fewshot import demonstrated
+from turnwise.taubench.method import TauOptions
 
 PING_TIMEOUT_S = 20.0
-# List prices in US dollars per million tokens read and written, as published in 2026.
+# List prices in US dollars per million tokens read and written. Gemini's as its pricing page said
+# on 2026-10-07, OpenAI's on several pages of 2026; [tau.user] read-price and write-price go first.
 PRICES = {
-    "gemini-2.0-flash-lite": (0.075, 0.30),
-    "gemini-2.0-flash": (0.10, 0.40),
-    "gemini-2.5-flash-lite": (0.10, 0.40),
-    "gemini-2.5-flash": (0.30, 2.50),
+    "gemini-3.5-flash-lite": (0.30, 2.50),
+    "gemini-3.5-flash": (1.50, 9.00),
     "gpt-4o-mini": (0.15, 0.60),
     "gpt-4o": (2.50, 10.00),
 }
@@ -43,7 +41,7 @@ TURNS, TOKENS_A_TURN, RULES_TOKENS, REPLY_TOKENS = 7, 100, 250, 40
 CHARS_A_TOKEN = 4
 
 
-def check_rows(name: str, path: Path, tau: TauConfig) -> tuple[Line, list[Task]]:
+def check_rows(name: str, path: Path, tau: TauOptions) -> tuple[Line, list[Task]]:
     """The line on a data file, and the tasks that its rows name."""
     mend = "write it with: tau:prepare -- --local-dir DIR"
     try:
@@ -60,6 +58,16 @@ def check_rows(name: str, path: Path, tau: TauConfig) -> tuple[Line, list[Task]]
             return fail(name, f"{path}:{number}: {error}", mend), []
     if not tasks:
         return fail(name, f"{path}: no rows", mend), []
+    shown = _shown(tau, tasks)
+    if shown:
+        return (
+            fail(
+                name,
+                f"{path}: few-shot shows the answers of {shown} of its tasks in the prompt",
+                "leave them out: tau:prepare -- --exclude demonstrated",
+            ),
+            tasks,
+        )
     flagged = sum(task.flags.gt_write_fails for task in tasks)
     place = ", ".join(sorted({f"{task.domain} {task.split}" for task in tasks}))
     found = f"{path}: {len(tasks)} tasks of {place}"
@@ -75,7 +83,15 @@ def check_rows(name: str, path: Path, tau: TauConfig) -> tuple[Line, list[Task]]
     return ok(name, found), tasks
 
 
-def _task(row: Mapping[str, Any], tau: TauConfig) -> Task:
+def _shown(tau: TauOptions, tasks: Sequence[Task]) -> int:
+    """How many of the tasks the policy is shown as demonstrations."""
+    if tau.agent_strategy != "few-shot":
+        return 0
+    shown = {task.id for task in demonstrated(tau.env)}
+    return sum(task.id in shown for task in tasks)
+
+
+def _task(row: Mapping[str, Any], tau: TauOptions) -> Task:
     index = row["index"]
     metadata = row.get("metadata") or {}
     domain, split = metadata.get("env", tau.env), metadata.get("task_split", tau.task_split)
@@ -125,9 +141,9 @@ def load_tokenizer(folder: Path) -> Any:
     )
 
 
-def check_template(tokenizer: Any, tau: TauConfig) -> Iterator[Line]:
+def check_template(tokenizer: Any, tau: TauOptions) -> Iterator[Line]:
     """Lines on the chat template: what its audit finds and how it shows a tool call."""
-    tools = tool_schemas(tau.env)
+    tools = tau.view.tools(tau.env)
     try:
         profile = tokendelta.Profile.from_tokenizer(tokenizer, tools=tools)
     except tokendelta.TokenDeltaError as error:
@@ -135,7 +151,7 @@ def check_template(tokenizer: Any, tau: TauConfig) -> Iterator[Line]:
         yield fail("template", str(error), mend)
         return
     findings = profile.findings
-    if not findings.takes_tools or not findings.shows_calls:
+    if tools and not (findings.takes_tools and findings.shows_calls):
         lacks = "takes no tools" if not findings.takes_tools else "shows no tool calls"
         yield fail("template", f"the chat template {lacks}", "use a model made for tool calls")
     stops = ", ".join(findings.stops) or "none"
@@ -152,62 +168,74 @@ def check_template(tokenizer: Any, tau: TauConfig) -> Iterator[Line]:
         yield ok("template", f"{said}it only appends")
 
 
-def check_tool_format(tokenizer: Any, tau: TauConfig, plan: Plan) -> Line:
-    """Whether a call that the template shows is read back as it was."""
+def check_tool_format(tokenizer: Any, tau: TauOptions, plan: Plan) -> Line:
+    """Whether a call that the template shows is read back as it was, and the prompt fits."""
+    tools, system = tau.view.tools(tau.env), tau.view.system(tau.env)
+
+    def render(messages: list[dict[str, Any]], generation: bool) -> str:
+        return str(
+            tokenizer.apply_chat_template(
+                messages, tools=tools or None, tokenize=False, add_generation_prompt=generation
+            )
+        )
+
+    before = [{"role": "system", "content": system}, {"role": "user", "content": "Hello."}]
+    prompt = render(before, True)
+    if not tools:
+        return _check_room(tokenizer, prompt, f"{tau.agent_strategy} needs none", plan)
     server = plan.value("--sglang-tool-call-parser")
     used = tau.tool_format or server or "qwen25"
     template = tokenizer.chat_template
     likely = toolparse.detect(template) if isinstance(template, str) else None
     mend = f"set [tau] tool-format = {likely!r}" if likely else "set [tau] tool-format"
-    task = load_tasks(tau.env, tau.task_split)[0]
-    action = next(action for action in task.actions if action.kwargs)
+    shown_tools = {tool["function"]["name"] for tool in tools}
+    action = next(
+        action
+        for task in load_tasks(tau.env, tau.task_split)
+        for action in task.actions
+        if action.kwargs and action.name in shown_tools
+    )
     call = {"name": action.name, "arguments": dict(action.kwargs)}
-    before = [{"role": "system", "content": wiki(tau.env)}, {"role": "user", "content": "Hello."}]
     turn = {
         "role": "assistant",
         "content": "",
         "tool_calls": [{"type": "function", "function": call}],
     }
-    tools = tool_schemas(tau.env)
-
-    def render(messages: list[dict[str, Any]], generation: bool) -> str:
-        return str(
-            tokenizer.apply_chat_template(
-                messages, tools=tools, tokenize=False, add_generation_prompt=generation
-            )
-        )
-
-    prompt, shown = render(before, True), render([*before, turn], False)
-    if not shown.startswith(prompt):
-        prompt = prompt[: len(os.path.commonprefix([prompt, shown]))]
-    parsed = toolparse.parse(shown[len(prompt) :], format=used, tools=tools)
+    shown = render([*before, turn], False)
+    start = len(os.path.commonprefix([prompt, shown]))
+    parsed = toolparse.parse(shown[start:], format=used, tools=tools)
     read = [(one.name, one.arguments) for one in parsed.calls]
     if read != [(action.name, dict(action.kwargs))]:
         why = parsed.errors[0].message if parsed.errors else f"read {read or 'no call'}"
         return fail("tool format", f"{used} does not read the template's own call: {why}", mend)
-    prompt_tokens = len(tokenizer.encode(prompt, add_special_tokens=False))
+    return _check_room(tokenizer, prompt, f"{used} reads the template's call back", plan)
+
+
+def _check_room(tokenizer: Any, prompt: str, said: str, plan: Plan) -> Line:
+    tokens = len(tokenizer.encode(prompt, add_special_tokens=False))
     limit = whole(plan.options, "--rollout-max-context-len", 0)
-    found = f"{used} reads the template's call back; the first prompt has {prompt_tokens} tokens"
-    if limit and prompt_tokens + whole(plan.options, "--rollout-max-response-len", 0) > limit:
+    found = f"{said}; the first prompt has {tokens} tokens"
+    if limit and tokens + whole(plan.options, "--rollout-max-response-len", 0) > limit:
         mend = "raise rollout-max-context-len"
         return fail("tool format", f"{found}, more than {limit} with one turn", mend)
     return ok("tool format", found)
 
 
-def check_user(tau: TauConfig) -> Line:
+def check_user(tau: TauOptions, plan: Plan) -> Line:
     """One short request to the endpoint of the simulated customer."""
-    if tau.user_strategy == "offline":
+    if tau.user.strategy == "offline":
         return ok("user", "the offline customer needs no endpoint")
-    if tau.user_strategy == "human":
-        mend = "set [tau] user-strategy to llm or offline"
-        return fail("user", "nobody answers for a customer in training", mend)
-    key = os.environ.get(tau.user_key_env, "") if tau.user_key_env else ""
-    if tau.user_key_env and not key:
-        mend = f"export {tau.user_key_env} here and on the nodes, or set [tau] user-key-env"
-        return fail("user", f"the variable {tau.user_key_env} is not set", mend)
-    url = f"{tau.user_url.rstrip('/')}/chat/completions"
+    if tau.user.user_replay:
+        return ok("user", f"replies come from {tau.user.user_cache} alone")
+    if tau.user.sglang_model:
+        return _check_served(tau.user.sglang_model, plan)
+    key = os.environ.get(tau.user.key_env, "") if tau.user.key_env else ""
+    if tau.user.key_env and not key:
+        mend = f"export {tau.user.key_env} here and on the nodes, or set [tau.user] key-env"
+        return fail("user", f"the variable {tau.user.key_env} is not set", mend)
+    url = f"{tau.user.base_url.rstrip('/')}/chat/completions"
     content = {
-        "model": tau.user_model,
+        "model": tau.user.model,
         "messages": [{"role": "user", "content": "Say yes."}],
         "max_tokens": 8,
     }
@@ -228,27 +256,43 @@ def check_user(tau: TauConfig) -> Line:
         return fail("user", f"{url} answers {error.code}: {said}", _mend_status(error.code, tau))
     except (OSError, urllib.error.URLError) as error:
         reason = getattr(error, "reason", error)
-        return fail("user", f"{url}: {reason}", "look at [tau] user-url and at the network")
+        return fail("user", f"{url}: {reason}", "look at [tau.user] base-url and at the network")
     except (ValueError, KeyError, TypeError, AssertionError):
-        mend = "name an OpenAI-compatible endpoint in [tau] user-url"
+        mend = "name an OpenAI-compatible endpoint in [tau.user] base-url"
         return fail("user", f"{url} gives no chat completion", mend)
     took = time.monotonic() - begun
-    return ok("user", f"{tau.user_model} at {tau.user_url} answers in {took:.1f} s")
+    return ok("user", f"{tau.user.model} at {tau.user.base_url} answers in {took:.1f} s")
 
 
-def _mend_status(status: int, tau: TauConfig) -> str:
+def _check_served(model: str, plan: Plan) -> Line:
+    path = plan.value("--sglang-config")
+    if path is None:
+        mend = "name the file of the engines in [sglang] sglang-config"
+        return fail("user", f"sglang-model {model}, but slime gets no sglang-config", mend)
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        return fail("user", f"{path}: {reason}", "the file must be on every node")
+    if model not in text:
+        mend = "give one of its models that name"
+        return fail("user", f"{path} has no model {model}", mend)
+    return ok("user", f"slime serves {model}; it is asked once the run has started")
+
+
+def _mend_status(status: int, tau: TauOptions) -> str:
     if status in (401, 403):
-        return f"the key in {tau.user_key_env} is not accepted"
+        return f"the key in {tau.user.key_env} is not accepted"
     if status == 404:
-        return f"look at [tau] user-url and user-model {tau.user_model}"
+        return f"look at [tau.user] base-url and model {tau.user.model}"
     if status == 429:
         return "the quota is used up or too small for a run; see the provider's limits"
     return "try again; if it stays so, ask the provider"
 
 
-def check_price(tau: TauConfig, plan: Plan, tasks: Sequence[Task]) -> Line:
+def check_price(tau: TauOptions, plan: Plan, tasks: Sequence[Task]) -> Line:
     """What the simulated customer of the whole run may cost, by list prices."""
-    if tau.user_strategy in ("offline", "human"):
+    if tau.user.strategy == "offline" or tau.user.sglang_model or tau.user.user_replay:
         return ok("price", "the customer costs nothing")
     rollouts = whole(plan.options, "--num-rollout", 0)
     batch = whole(plan.options, "--rollout-batch-size", 0)
@@ -261,8 +305,15 @@ def check_price(tau: TauConfig, plan: Plan, tasks: Sequence[Task]) -> Line:
     volume += (
         f"{episodes * read / 1e6:,.0f} M tokens read, {episodes * written / 1e6:,.0f} M written"
     )
-    price = PRICES.get(tau.user_model)
+    given = (tau.user.read_price, tau.user.write_price)
+    price = given if any(given) else PRICES.get(tau.user.model)
     if price is None:
-        return note("price", f"{volume}; no list price of {tau.user_model} is known here")
+        mend = "give its prices: [tau.user] read-price and write-price, US dollars per million"
+        return note("price", f"{volume}; no list price of {tau.user.model} is known here", mend)
     dollars = episodes * (read * price[0] + written * price[1]) / 1e6
-    return note("price", f"{volume}, about ${dollars:,.0f} at list price; evaluation comes on top")
+    whose = "these prices" if any(given) else "list price"
+    said = f"{volume}, about ${dollars:,.0f} at {whose}; evaluation comes on top"
+    cap = tau.user.spend_cap_usd
+    if cap is not None and cap < dollars:
+        return fail("price", f"{said}, but spend-cap-usd is ${cap:g}", "raise the cap")
+    return note("price", said)

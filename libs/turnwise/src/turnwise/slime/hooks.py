@@ -50,6 +50,7 @@ from turnwise.slime.settings import (
     fans_out,
     make_method,
     max_context_tokens,
+    model_url,
     read_sampling,
     read_settings,
 )
@@ -198,6 +199,7 @@ def _build(key: str, args: Any, settings: Settings, template: Mapping[str, Any])
             tokenizer = AutoTokenizer.from_pretrained(args.hf_checkpoint, trust_remote_code=True)
             profile = tokendelta.Profile.from_tokenizer(tokenizer, template_kwargs=dict(template))
             method = make_method(settings)
+            method.connect(partial(model_url, args))
             _shared[key] = Shared(settings, profile, method, fans_out(args, settings, method))
         return _shared[key]
 

@@ -127,3 +127,19 @@ def max_context_tokens(args: Any, *, evaluation: bool) -> int:
         if value is not None:
             return int(value)
     raise ConfigError("give --rollout-max-context-len, the tokens of prompt and response together")
+
+
+def model_url(args: Any, name: str) -> str:
+    """Where slime serves a model of `--sglang-config`, up to and with `/v1`.
+
+    slime's own look-up takes the policy for a name that it does not know.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
+    routers = getattr(args, "sglang_model_routers", None) or {}
+    if name not in routers:
+        there = ", ".join(routers) or "none"
+        raise ConfigError(f"sglang-model: --sglang-config has no model {name!r}; there are {there}")
+    host, port = routers[name]
+    return f"http://{host}:{port}/v1"

@@ -8,7 +8,7 @@ await users.close()
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -38,10 +38,13 @@ class UserConfig(ChatConfig):
     (a wrong message is thought over), `human` (this terminal) or `offline` (no model)."""
     base_url: str = GEMINI_URL
     """OpenAI-compatible endpoint, up to and without `/chat/completions`."""
-    model: str = Field(default="gemini-2.0-flash-lite", min_length=1)
+    model: str = Field(default="gemini-3.5-flash-lite", min_length=1)
     """The model, by its endpoint's name."""
     key_env: str = GEMINI_KEY_ENV
     """Environment variable that holds the endpoint's key, kept nowhere; "" sends none."""
+    sglang_model: str = ""
+    """A model of slime's --sglang-config that plays the customer, served beside the policy; its
+    endpoint is known when the run has started, so base-url, model and key-env are left out."""
     user_cache: Path | None = None
     """JSONL file of replies: recorded ones are replayed, others asked for and recorded."""
     user_replay: bool = False
@@ -49,6 +52,8 @@ class UserConfig(ChatConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> UserConfig:
+        if self.sglang_model:
+            self._check_served()
         host = urlsplit(self.base_url).hostname
         if self.key_env == GEMINI_KEY_ENV and host != urlsplit(GEMINI_URL).hostname:
             raise ValueError(
@@ -60,6 +65,26 @@ class UserConfig(ChatConfig):
         if self.user_cache is not None and self.strategy not in MODEL_USERS:
             raise ValueError(f"user-cache: {self.strategy} asks no model, there is nothing to keep")
         return self
+
+    def _check_served(self) -> None:
+        for name in ("base_url", "model", "key_env"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                dashed = name.replace("_", "-")
+                raise ValueError(f"sglang-model: slime serves the customer; leave {dashed} out")
+        if self.strategy not in MODEL_USERS:
+            raise ValueError(f"sglang-model: {self.strategy} asks no model")
+
+    def served_at(self, server: Callable[[str], str]) -> UserConfig:
+        """The same customer, with the endpoint that `server` gives for `sglang_model`."""
+        if not self.sglang_model:
+            return self
+        there = {
+            "base_url": server(self.sglang_model),
+            "model": self.sglang_model,
+            "key_env": "",
+            "sglang_model": "",
+        }
+        return self.model_copy(update=there)
 
 
 class UserMaker:

@@ -45,7 +45,7 @@ def _checkpoint() -> str:
 
 
 def _fill(args: Any) -> None:
-    options = {"method": "tau", "user_strategy": "offline", "prompt": "compact"}
+    options = {"method": "tau", "user": {"strategy": "offline"}, "prompt": "compact"}
     whole = make_args(hf_checkpoint=_checkpoint(), turnwise=options, sglang_router_port=_port())
     for name, value in vars(whole).items():
         if not hasattr(args, name):

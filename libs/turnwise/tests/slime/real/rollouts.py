@@ -92,7 +92,7 @@ def _arguments(folder: Path, server: FakeSGLang) -> Any:
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     args = make_args(
         hf_checkpoint=save_tokenizer(folder / "checkpoint"),
-        turnwise={"method": "tau", "user_strategy": "offline", "prompt": "compact"},
+        turnwise={"method": "tau", "user": {"strategy": "offline"}, "prompt": "compact"},
         sglang_router_port=server.port,
         n_samples_per_prompt=4,
         rollout_batch_size=2,
