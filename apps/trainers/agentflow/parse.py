@@ -8,7 +8,8 @@
 | `read_code`   | coder    | None; a failed action                                                 |
 
 Nothing that a model wrote is ever executed here: a command is JSON, or one call whose keywords are
-literals, bounded in length and depth before it is parsed.
+literals. Its length is bounded before it is parsed, its depth after: within that length Python's
+parsers give up on what is nested too deep for them with an exception, which is caught.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from apps.trainers.agentflow.tools.tool import Tool
 
 JUSTIFICATION, CONTEXT, SUB_GOAL, TOOL_NAME = "Justification", "Context", "Sub-Goal", "Tool Name"
 MAX_COMMAND_CHARACTERS = 16_384
-MAX_COMMAND_DEPTH = 64
+MAX_COMMAND_DEPTH = 8
 
 StepError = Literal[
     "empty",
@@ -121,6 +122,7 @@ def _labelled(body: str) -> list[tuple[str, str]]:
         match = None if in_code else _LABEL_LINE.match(line)
         if match is not None:
             label = _ALL_LABELS[re.sub(r"[ _-]", "", match[1].lower())]
+            fence, _ = _fence_after(fence, match[2])
             found.append((label, [match[2]]))
         elif found:
             found[-1][1].append(line)
@@ -250,30 +252,34 @@ def read_command(text: str, tool: Tool) -> Mapping[str, Any] | Malformed:
     one call `name(key=literal, ...)` of the tool's name or of `execute`.
     """
     body = (after_thinking(text) or "").strip()
-    blocks = [code.strip() for _, code in fenced(body) if code.strip()]
-    command = blocks[-1] if blocks else body
+    blocks = fenced(body)
+    if blocks:
+        body = next((code.strip() for _, code in reversed(blocks) if code.strip()), "")
+    command = body
     if not command:
         return Malformed("empty", "there was no command")
     if len(command) > MAX_COMMAND_CHARACTERS:
         return Malformed(
             "too_long", f"{len(command)} characters, at most {MAX_COMMAND_CHARACTERS} are read"
         )
-    if _depth(command) > MAX_COMMAND_DEPTH:
-        return Malformed("too_deep", f"brackets may be nested {MAX_COMMAND_DEPTH} deep")
     given = _json_object(command) if command.startswith("{") else _call(command, tool.name)
-    return given if isinstance(given, Malformed) else _checked(given, tool)
+    if isinstance(given, Malformed):
+        return given
+    if _is_deeper(given, MAX_COMMAND_DEPTH):
+        return Malformed("too_deep", f"values may be nested {MAX_COMMAND_DEPTH} deep")
+    return _checked(given, tool)
 
 
-def _depth(command: str) -> int:
-    """How deep brackets are nested at most, those inside of texts counted as well."""
-    depth = deepest = 0
-    for character in command:
-        if character in "([{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in ")]}":
-            depth = max(0, depth - 1)
-    return deepest
+def _is_deeper(value: Any, limit: int) -> bool:
+    layer = [value]
+    for _ in range(limit):
+        layer = [
+            inner
+            for outer in layer
+            if isinstance(outer, dict | list | tuple | set)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(layer)
 
 
 def _json_object(command: str) -> dict[str, Any] | Malformed:

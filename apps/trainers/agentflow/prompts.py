@@ -21,6 +21,7 @@ Texts are given without special tokens; the builders add none.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Literal
 
 from apps.trainers.agentflow.memory import Memory
@@ -100,8 +101,12 @@ class Prompts(ABC):
         """The tool base_generator."""
 
     @abstractmethod
-    def code(self, task: str) -> str:
-        """The tool python_coder."""
+    def code(self, task: str, *, packages: Sequence[str]) -> str:
+        """The tool python_coder.
+
+        Args:
+            packages: What a program can import beside the standard library.
+        """
 
 
 def make_prompts(name: str) -> Prompts:

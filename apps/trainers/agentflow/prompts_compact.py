@@ -3,6 +3,8 @@ before. A next step is two lines."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from apps.trainers.agentflow import sections
 from apps.trainers.agentflow.memory import Memory
 from apps.trainers.agentflow.parse import SUB_GOAL, TOOL_NAME, Malformed, NextStep
@@ -77,7 +79,7 @@ class CompactPrompts(Prompts):
     def generate(self, task: str) -> str:
         return sections.join("Solve.", [(TASK, task)])
 
-    def code(self, task: str) -> str:
+    def code(self, task: str, *, packages: Sequence[str]) -> str:
         return sections.join("Python that prints the result, fenced.", [(TASK, task)])
 
 

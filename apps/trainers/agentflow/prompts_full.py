@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from apps.trainers.agentflow import sections
 from apps.trainers.agentflow.memory import Memory
 from apps.trainers.agentflow.parse import (
@@ -82,8 +84,8 @@ GENERATE_HEAD = """\
 Do the task below. Be exact, show the steps that matter, and end with the result."""
 
 CODE_HEAD = """\
-Write a Python program for the task below. It runs once, by itself, without input, files or network,
-and only what it prints is seen."""
+Write a Python program for the task below. It runs once, by itself, without input or network, and
+only what it prints is seen."""
 CODE_FORMAT = """\
 One fenced block:
 
@@ -91,7 +93,7 @@ One fenced block:
 ...
 ```
 
-Use the standard library alone. Print the result, with a word on what it is."""
+Print the result, with a word on what it is. There is the standard library"""
 
 
 class FullPrompts(Prompts):
@@ -152,8 +154,9 @@ class FullPrompts(Prompts):
     def generate(self, task: str) -> str:
         return sections.join(GENERATE_HEAD, [(TASK, task)])
 
-    def code(self, task: str) -> str:
-        return sections.join(CODE_HEAD, [(TASK, task)], CODE_FORMAT)
+    def code(self, task: str, *, packages: Sequence[str]) -> str:
+        also = f" and {', '.join(packages)}" if packages else " alone"
+        return sections.join(CODE_HEAD, [(TASK, task)], f"{CODE_FORMAT}{also}.")
 
 
 def _all(tools: Toolbox) -> str:

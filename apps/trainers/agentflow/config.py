@@ -1,0 +1,80 @@
+"""The options of AgentFlow: frozen models by role, tools, budgets and rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from turnwise.config import Config
+from turnwise.models import JudgeModelConfig, ModelConfig
+from turnwise.sandbox import SandboxConfig
+
+from apps.trainers.agentflow.memory import MIN_CHARACTERS
+from apps.trainers.agentflow.prompts import PromptName
+from apps.trainers.agentflow.services import Budgets, OnMalformed
+from apps.trainers.agentflow.tools.base_generator import BaseGenerator
+from apps.trainers.agentflow.tools.python_coder import PythonCoder
+
+_DEFAULT = Budgets()
+
+
+class ModelsConfig(Config):
+    """Frozen models by role. A role that is left out is played by `base`."""
+
+    base: ModelConfig | None = None
+    """Every role that has no model of its own."""
+    executor: ModelConfig | None = None
+    """Writes the arguments of a tool."""
+    verifier: ModelConfig | None = None
+    """Says whether the question can be answered."""
+    final: ModelConfig | None = None
+    """Writes the answer."""
+    base_generator: ModelConfig | None = None
+    """The tool base_generator."""
+    coder: ModelConfig | None = None
+    """Writes the programs of the tool python_coder."""
+    judge: JudgeModelConfig | None = None
+    """Grades what the rule can't; without one such an answer loses the episode."""
+
+    def of(self, role: str) -> ModelConfig | None:
+        """The model of a role: its own, else `base`."""
+        own: ModelConfig | None = getattr(self, role)
+        return own or self.base
+
+
+class AgentFlowOptions(Config):
+    """`args.turnwise` of the method agentflow: the options of a run's [agentflow]."""
+
+    models: ModelsConfig
+    """Frozen models by role."""
+    tools: tuple[str, ...] = Field(default=(BaseGenerator.name, PythonCoder.name), min_length=1)
+    """Tools in the order in which the planner is shown them: by name, or package.module:Class."""
+    documents: Path | None = None
+    """JSONL file with `text` and `title` in each line, for the tool search."""
+    prompt: PromptName = "full"
+    """How all models are asked: in full, or in the fewest tokens."""
+    objective: Literal["turn-mean", "rollout-token-mean", "global-token-mean"] = "turn-mean"
+    """What the loss is averaged over: turns of a rollout as in the paper, its tokens, or all."""
+    max_steps: int = Field(default=_DEFAULT.max_steps, ge=1)
+    """Steps of an episode."""
+    max_total_tokens: int = Field(default=_DEFAULT.max_total_tokens, ge=1)
+    """Tokens read and written by all models of an episode; then the answer is written."""
+    wall_s: float = Field(default=_DEFAULT.wall_s, gt=0)
+    """Seconds of an episode; beyond them it is lost."""
+    engine_deadline_s: float = Field(default=_DEFAULT.engine_deadline_s, gt=0)
+    """Seconds for each planner turn."""
+    result_characters: int = Field(default=_DEFAULT.result_characters, ge=1)
+    """A tool's result is cut in the middle beyond this."""
+    memory_characters: int = Field(default=_DEFAULT.memory_characters, ge=MIN_CHARACTERS)
+    """All steps so far together in a prompt."""
+    on_malformed: OnMalformed = "retry"
+    """A step that can't be read: asked again with the error shown, a penalty, or the end."""
+    max_retries: int = Field(default=2, ge=0)
+    """Unreadable steps of an episode that are asked again (on-malformed retry)."""
+    malformed_penalty: float = Field(default=0.1, ge=0, le=1)
+    """Taken off the score for each unreadable step (on-malformed penalty)."""
+    executor_retries: int = Field(default=1, ge=0)
+    """How often an unreadable command is asked for again."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """Isolation and limits of a program."""
