@@ -1,0 +1,45 @@
+"""Limits and isolation of a sandbox, as configuration."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+from pydantic import Field
+
+from turnwise.config import Config
+
+Isolation = Literal["auto", "namespaces", "landlock", "none"]
+
+
+class SandboxConfig(Config):
+    """How snippets run, and what each of them may use."""
+
+    isolation: Isolation = "auto"
+    """The walls: `auto` takes the strongest that holds here and refuses where none does; `none`
+    runs snippets as this very user, with limits but without walls."""
+
+    wall_s: float = Field(default=10.0, gt=0, le=3600)
+    """Seconds of wall-clock time, from the start of the snippet's code."""
+
+    memory_mb: int = Field(default=1024, ge=16)
+    """MiB of address space beyond what the interpreter with its packages takes."""
+
+    disk_mb: int = Field(default=64, ge=1)
+    """MiB that all files in the working folder may take together."""
+
+    file_mb: int = Field(default=16, ge=1)
+    """MiB of the largest single file."""
+
+    output_kb: int = Field(default=64, ge=1, le=16384)
+    """KiB of standard output, and of standard error, that are kept; more ends the snippet."""
+
+    packages: tuple[str, ...] = ("numpy", "sympy")
+    """Packages that snippets can import, loaded beforehand; what they import comes along."""
+
+    concurrency: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024)
+    """Snippets that run at the same time; the others wait, which counts against no limit. More
+    than there are processors makes the wall-clock limit depend on the load."""
+
+    recycle_after: int = Field(default=1000, ge=1)
+    """Snippets after which the waiting interpreter is replaced by a fresh one."""

@@ -1,0 +1,129 @@
+"""Runs one snippet as `__main__` in a process that is confined and ends with it.
+
+On the status pipe it writes `STARTED`, then what ended the snippet if that was the sandbox's
+doing. After `STARTED` nothing that is written there is trusted to be more than a remark on the
+snippet's own result.
+"""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import linecache
+import os
+import random
+import socket
+import sys
+import tempfile
+import threading
+import traceback
+from types import ModuleType
+from typing import NoReturn
+
+STARTED, BROKEN, MEMORY, DENIED = b"S", b"X", b"M", b"D"
+FILE_NAME = "<snippet>"
+FAILED = 1
+_REFUSALS = {
+    errno.EPERM,
+    errno.EACCES,
+    errno.ENOSYS,
+    errno.EROFS,
+    errno.EFBIG,
+    errno.ENOSPC,
+    errno.EMFILE,
+}
+
+
+def run(code: str, status: int) -> NoReturn:
+    """Runs `code` as a program, then ends the process with its exit code.
+
+    Args:
+        code: Python source.
+        status: Descriptor of the status pipe.
+    """
+    exit_code = FAILED
+    try:
+        exit_code = _execute(code, status)
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as a program does
+        atexit._run_exitfuncs()
+    except BaseException as error:
+        exit_code = _report(error, status)
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException as error:
+            exit_code = _report(error, status)
+        finally:
+            os._exit(exit_code)
+
+
+def prepare(code: str, work: str) -> None:
+    """Sets up streams, environment and modules as a fresh interpreter would have them."""
+    os.environ.clear()
+    os.environ.update(
+        PATH="/usr/bin:/bin",
+        HOME=work,
+        TMPDIR=work,
+        LANG="C.UTF-8",
+        OMP_NUM_THREADS="1",
+        OPENBLAS_NUM_THREADS="1",
+    )
+    tempfile.tempdir = None
+    sys.argv = [FILE_NAME]
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape", closefd=False)
+    # By lines, so that what was printed before a kill is not lost.
+    sys.stdout = open(1, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
+    linecache.cache[FILE_NAME] = (len(code), None, code.splitlines(keepends=True), FILE_NAME)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "turnwise"]:
+        del sys.modules[name]
+    random.seed()
+    if "numpy.random.mtrand" in sys.modules:
+        sys.modules["numpy.random.mtrand"].seed()
+
+
+def _execute(code: str, status: int) -> int:
+    module = ModuleType("__main__")
+    sys.modules["__main__"] = module
+    try:
+        exec(compile(code, FILE_NAME, "exec", dont_inherit=True), module.__dict__)
+    except SystemExit as stop:
+        return _exit_code(stop)
+    except BaseException as error:
+        return _report(error, status)
+    return 0
+
+
+def _exit_code(stop: SystemExit) -> int:
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code & 0xFF
+    print(stop.code, file=sys.stderr)
+    return FAILED
+
+
+def _report(error: BaseException, status: int) -> int:
+    """Prints the traceback without our own frames; tells the supervisor if a limit was met."""
+    if isinstance(error, MemoryError):
+        os.write(status, MEMORY)
+    elif (refused := _refusal(error)) is not None:
+        what = f"{type(refused).__name__}: {refused}"
+        os.write(status, DENIED + what.encode("utf-8", "replace")[:200])
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __name__:
+        frames = frames.tb_next
+    traceback.print_exception(type(error), error, frames)
+    return FAILED
+
+
+def _refusal(error: BaseException | object) -> OSError | None:
+    """The refusal that `error` is, or was raised from."""
+    for _ in range(8):
+        if isinstance(error, socket.gaierror):
+            return error
+        if isinstance(error, OSError) and error.errno in _REFUSALS:
+            return error
+        error = getattr(error, "reason", None) or getattr(error, "__cause__", None)
+    return None

@@ -1,0 +1,262 @@
+"""Watches one snippet from its start to the removal of its last trace.
+
+The result is one frame: four bytes of length, JSON, then the bytes of both streams.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from turnwise.sandbox.inside import snippet, tree
+from turnwise.sandbox.inside.confine import Limits, Walls
+
+_SETUP_S = 60.0
+_DISK_INTERVAL_S = 0.05
+_CHUNK = 65536
+_STATUS_BYTES = 1024
+_CHILD_SUBREAPER = 36
+
+
+def supervise(job: socket.socket, header: Mapping[str, Any], walls: Walls, work: str) -> NoReturn:
+    """Runs the snippet that comes over `job`, sends its result and ends the process."""
+    try:
+        user = header["user"] if walls.drops_user else None
+        os.mkdir(work, 0o700)
+        try:
+            if user is not None:
+                os.chown(work, user, user)
+            watch = _start(job, header, walls, work, user)
+            result = watch.follow()
+        finally:
+            tree.remove(work)
+        if result is not None:
+            job.sendall(result)
+        job.close()
+    except BaseException as error:
+        with contextlib.suppress(BaseException):
+            job.sendall(_frame({"ending": "broken", "what": f"{type(error).__name__}: {error}"}))
+    finally:
+        os._exit(0)
+
+
+def _start(
+    job: socket.socket, header: Mapping[str, Any], walls: Walls, work: str, user: int | None
+) -> _Watch:
+    if not walls.calls:
+        # Without walls a snippet may leave processes; they become children of this one.
+        ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
+    pipes = [os.pipe() for _ in range(3)]
+    supervisor = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_snippet(job, header, walls, work, user, supervisor, [end for _, end in pipes])
+    for _, end in pipes:
+        os.close(end)
+    out, err, status = (end for end, _ in pipes)
+    return _Watch(pid, job, header, work, out, err, status)
+
+
+def _become_snippet(
+    job: socket.socket,
+    header: Mapping[str, Any],
+    walls: Walls,
+    work: str,
+    user: int | None,
+    supervisor: int,
+    ends: list[int],
+) -> NoReturn:
+    out, err, status = ends
+    try:
+        os.setsid()
+        code = _receive(job, header["code_bytes"]).decode("utf-8", "surrogatepass")
+        stdin = _receive(job, header["stdin_bytes"])
+        os.dup2(_stdin(stdin), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        limits = Limits(cpu_s=header["cpu_s"], memory=header["memory"], file=header["file_bytes"])
+        walls.confine(work, user, limits, supervisor)
+        # One status descriptor with a number of no meaning; all others are closed.
+        os.dup2(status, 3)
+        os.closerange(4, 1 << 16)
+        status = 3
+        snippet.prepare(code, work)
+        walls.close_calls(user)
+        os.write(status, snippet.STARTED)
+    except BaseException as error:
+        os.write(status, snippet.BROKEN + f"{type(error).__name__}: {error}".encode()[:500])
+        os._exit(snippet.FAILED)
+    snippet.run(code, status)
+
+
+def _receive(job: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = job.recv(size - len(parts))
+        if not part:
+            raise EOFError("the job was cut off")
+        parts += part
+    return bytes(parts)
+
+
+def _stdin(data: bytes) -> int:
+    """A descriptor to read `data` from, which nobody can write to."""
+    if not data:
+        return os.open("/dev/null", os.O_RDONLY)
+    add_seals, no_seal_shrink_grow_write = 1033, 0xF
+    file = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(file, "wb", closefd=False) as stream:
+        stream.write(data)
+    os.lseek(file, 0, os.SEEK_SET)
+    fcntl.fcntl(file, add_seals, no_seal_shrink_grow_write)
+    return file
+
+
+class _Watch:
+    """One running snippet; `follow` returns when nothing of it runs any more."""
+
+    def __init__(
+        self,
+        pid: int,
+        job: socket.socket,
+        header: Mapping[str, Any],
+        work: str,
+        out: int,
+        err: int,
+        status: int,
+    ) -> None:
+        self._pid = pid
+        self._header = header
+        self._streams = {out: bytearray(), err: bytearray()}
+        self._out, self._err, self._status = out, err, status
+        self._remarks = bytearray()
+        self._job = job
+        self._folder = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
+        self._process = os.pidfd_open(pid)
+        self._started: float | None = None
+        self._truncated = False
+        for fd in (out, err, status):
+            os.set_blocking(fd, False)
+
+    def follow(self) -> bytes | None:
+        """The result's frame, or None when nobody waits for it any more."""
+        forked = time.monotonic()
+        ending, what = self._wait(forked)
+        seconds = time.monotonic() - (self._started or forked)
+        exit_status = self._kill()
+        for fd in (self._out, self._err, self._status):
+            self._read(fd)
+        if ending == "cancelled":
+            return None
+        if ending == "ended":
+            ending, what = self._judge(exit_status)
+        out, err = self._streams[self._out], self._streams[self._err]
+        facts = {
+            "ending": ending,
+            "what": what,
+            "code": os.waitstatus_to_exitcode(exit_status),
+            "seconds": seconds,
+            "out_bytes": len(out),
+        }
+        return _frame(facts, bytes(out) + bytes(err))
+
+    def _wait(self, forked: float) -> tuple[str, str]:
+        poll = select.poll()
+        for fd in (self._out, self._err, self._status, self._process):
+            poll.register(fd, select.POLLIN)
+        poll.register(self._job, select.POLLRDHUP)
+        while True:
+            now = time.monotonic()
+            if self._started is None:
+                deadline = forked + _SETUP_S
+            else:
+                deadline = self._started + self._header["wall_s"]
+            if now >= deadline:
+                return ("timed_out", "") if self._started else ("broken", "no start in time")
+            for fd, _ in poll.poll(1000 * min(_DISK_INTERVAL_S, deadline - now)):
+                if fd == self._process:
+                    return "ended", ""
+                if fd == self._job.fileno():
+                    return "cancelled", ""
+                if not self._read(fd):
+                    poll.unregister(fd)
+                if self._truncated:
+                    return "truncated", ""
+            if too_much := tree.overfull(self._folder, self._header["disk_bytes"]):
+                return "denied", too_much
+
+    def _read(self, fd: int) -> bool:
+        """Takes what is there, at most one chunk; False at the end of the stream."""
+        try:
+            data = os.read(fd, _CHUNK)
+        except BlockingIOError:
+            return True
+        if fd == self._status:
+            self._remarks += data[: _STATUS_BYTES - len(self._remarks)]
+            if self._started is None and self._remarks.startswith(snippet.STARTED):
+                self._started = time.monotonic()
+            return bool(data)
+        stream, most = self._streams[fd], self._header["output_bytes"]
+        room = most - len(stream)
+        stream += data[:room]
+        self._truncated |= len(data) > room
+        return bool(data)
+
+    def _judge(self, exit_status: int) -> tuple[str, str]:
+        """The ending of a snippet that ended by itself, and its reason."""
+        remarks = bytes(self._remarks)
+        if not remarks.startswith(snippet.STARTED):
+            reason = remarks.removeprefix(snippet.BROKEN).decode("utf-8", "replace")
+            return "broken", reason or f"ended before its start, wait status {exit_status}"
+        if self._truncated:
+            return "truncated", ""
+        if os.WIFSIGNALED(exit_status):
+            # A snippet can't send SIGKILL, not even to itself: the kernel was out of memory,
+            # or the processor time was used up to the last.
+            used = _seconds_of_children()
+            if os.WTERMSIG(exit_status) == signal.SIGXCPU or used >= self._header["cpu_s"]:
+                return "timed_out", ""
+            if os.WTERMSIG(exit_status) == signal.SIGKILL:
+                return "out_of_memory", ""
+        elif os.WEXITSTATUS(exit_status) == snippet.FAILED:
+            remark = remarks[1:]
+            if remark.startswith(snippet.MEMORY):
+                return "out_of_memory", ""
+            if remark.startswith(snippet.DENIED):
+                return "denied", remark[1:].decode("utf-8", "replace")
+        return "ran", ""
+
+    def _kill(self) -> int:
+        """Ends the snippet, its process group and whatever it left; returns its wait status."""
+        for target in (os.kill, os.killpg):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                target(self._pid, signal.SIGKILL)
+        _, status = os.waitpid(self._pid, 0)
+        while True:
+            with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+                left = file.read().split()
+            if not left:
+                return status
+            for pid in left:
+                os.kill(int(pid), signal.SIGKILL)
+                os.waitpid(int(pid), 0)
+
+
+def _seconds_of_children() -> float:
+    """Processor seconds of the children that were waited for."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _frame(facts: Mapping[str, Any], streams: bytes = b"") -> bytes:
+    text = json.dumps(facts).encode()
+    return len(text).to_bytes(4, "little") + text + streams

@@ -1,0 +1,121 @@
+"""The working folder of a snippet: how full it is, and its removal whatever was built in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+DEEPEST = 32
+MOST_ENTRIES = 4096
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+
+
+class _Overfull(Exception):
+    pass
+
+
+def overfull(root: int, limit: int) -> str | None:
+    """What is too much beneath the open folder `root`, or None.
+
+    Bounded work: `DEEPEST` levels and `MOST_ENTRIES` entries are limits as well.
+
+    Args:
+        root: Descriptor of the folder.
+        limit: Bytes on disk that all files together may take.
+    """
+    try:
+        _measure(root, 0, 0, 0, limit)
+    except _Overfull as found:
+        return str(found)
+    return None
+
+
+def _measure(folder: int, depth: int, entries: int, total: int, limit: int) -> tuple[int, int]:
+    if depth > DEEPEST:
+        raise _Overfull(f"folders deeper than {DEEPEST}")
+    for name in os.listdir(folder):
+        entries += 1
+        if entries > MOST_ENTRIES:
+            raise _Overfull(f"more than {MOST_ENTRIES} files")
+        try:
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            inner = os.open(name, _FOLDER, dir_fd=folder) if stat.S_ISDIR(found.st_mode) else None
+        except OSError:
+            continue  # deleted meanwhile, or closed to its owner as well
+        total += found.st_blocks * 512
+        if total > limit:
+            raise _Overfull(f"more than {limit} bytes on disk")
+        if inner is not None:
+            try:
+                entries, total = _measure(inner, depth + 1, entries, total, limit)
+            finally:
+                os.close(inner)
+    return entries, total
+
+
+def remove(path: str) -> None:
+    """Deletes the folder `path` and all beneath it, in which nobody works any more.
+
+    Nothing happens where it does not exist.
+
+    Folders are first moved up to the top, so that neither depth nor path length matters.
+
+    Raises:
+        OSError: when something can't be deleted.
+    """
+    try:
+        root = os.open(path, _FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        os.fchmod(root, 0o700)
+        moved = 0
+        while names := os.listdir(root):
+            for name in names:
+                if not _unlinked(name, root):
+                    moved = _lift(name, root, moved)
+    finally:
+        os.close(root)
+    os.rmdir(path)
+
+
+def _lift(name: str, root: int, moved: int) -> int:
+    """Empties the folder `name` of `root` into `root` and deletes it; returns the next number."""
+    folder = _open(name, root)
+    try:
+        os.fchmod(folder, 0o700)
+        for inner in os.listdir(folder):
+            if not _unlinked(inner, folder):
+                os.chmod(inner, 0o700, dir_fd=folder)
+                while _exists(f"moved-{moved}", root):
+                    moved += 1
+                os.rename(inner, f"moved-{moved}", src_dir_fd=folder, dst_dir_fd=root)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=root)
+    return moved
+
+
+def _exists(name: str, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _unlinked(name: str, folder: int) -> bool:
+    """Deletes `name` unless it is a folder; says whether it is gone."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        return False
+    return True
+
+
+def _open(name: str, folder: int) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except PermissionError:
+        os.chmod(name, 0o700, dir_fd=folder)
+        return os.open(name, _FOLDER, dir_fd=folder)

@@ -1,0 +1,99 @@
+"""An interpreter that waits with its libraries imported and forks twice per snippet.
+
+The first fork is the supervisor: it makes the working folder, watches the snippet, kills and
+reaps it, deletes the folder and sends the result. The second is the snippet, which reads its code
+itself. Neither the code nor the output ever reaches the memory of the zygote, so a snippet finds
+nothing of an earlier one in its own. A supervisor also ends its snippet when the other side of
+its socket is closed, which is how cancellation works and what happens when the owner dies.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any
+
+from turnwise.sandbox.inside import landlock, tree
+from turnwise.sandbox.inside.confine import Walls
+from turnwise.sandbox.inside.supervisor import supervise
+
+
+def main(control: socket.socket, settings: dict[str, Any]) -> None:
+    """Serves jobs from `control` until its other side is closed.
+
+    Args:
+        control: Sequenced packets; one job each: a JSON header and the descriptor of its socket.
+        settings: `path` (entries for `sys.path`), `packages` (to import now), `read`, `listed`,
+            `base` and `calls` as `Walls` takes them.
+    """
+    sys.path.extend(settings["path"])
+    for name in settings["packages"]:
+        importlib.import_module(name)
+    base = settings["base"]
+    os.makedirs(base, mode=0o711, exist_ok=True)
+    walls = Walls(
+        read=settings["read"], listed=settings["listed"], base=base, calls=settings["calls"]
+    )
+    # What is here now stays: not walking it saves the forks from copying its pages.
+    gc.collect()
+    gc.freeze()
+    ready = {"landlock": landlock.version(), "drops_user": walls.drops_user}
+    control.send(json.dumps(ready).encode())
+    try:
+        _serve(control, walls, base)
+    finally:
+        tree.remove(base)
+
+
+def _serve(control: socket.socket, walls: Walls, base: str) -> None:
+    wake, woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+    running: dict[int, str] = {}
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    serving = True
+    while serving or running:
+        for fd, _ in poll.poll():
+            if fd == wake:
+                os.read(wake, 4096)
+                _reap(running)
+            elif not (serving := _accept(control, walls, base, running)):
+                poll.unregister(control)
+
+
+def _accept(control: socket.socket, walls: Walls, base: str, running: dict[int, str]) -> bool:
+    """Forks a supervisor for the next job; False when there will be no more."""
+    message, descriptors, _, _ = socket.recv_fds(control, 65536, 1)
+    if not message:
+        return False
+    header = json.loads(message)
+    work = os.path.join(base, header["id"])
+    (job,) = descriptors
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        control.close()
+        supervise(socket.socket(fileno=job), header, walls, work)
+    os.close(job)
+    running[pid] = work
+    return True
+
+
+def _reap(running: dict[int, str]) -> None:
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        work = running.pop(pid, None)
+        if status != 0 and work is not None:
+            # The supervisor was killed; its snippet dies with it.
+            tree.remove(work)
