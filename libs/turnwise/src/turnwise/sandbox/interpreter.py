@@ -59,6 +59,7 @@ for name in names:
         missing[name] = f"{type(error).__name__}: {error}"
 files = set()
 used = set()
+tops = set()
 for name, module in sorted(sys.modules.items()):
     spec = getattr(module, "__spec__", None)
     if "." in name or spec is None or name in sys.builtin_module_names:
@@ -69,6 +70,7 @@ for name, module in sorted(sys.modules.items()):
         entry = os.path.dirname(path)
         if os.path.exists(path) and entry not in builtin:
             used.add(entry)
+            tops.add(name)
             files.add(path)
             libs = os.path.join(entry, name + ".libs")
             if os.path.isdir(libs):
@@ -77,7 +79,8 @@ with open("/proc/self/maps") as maps:
     mapped = {line.split(maxsplit=5)[5].strip() for line in maps if "/" in line}
 files |= {path for path in mapped if os.path.isfile(path)}
 print(json.dumps({"missing": missing, "files": sorted(files),
-    "stdlib": os.path.dirname(os.__file__), "path": [e for e in sys.path if e in used]}))
+    "stdlib": os.path.dirname(os.__file__), "path": [e for e in sys.path if e in used],
+    "importable": sorted(tops)}))
 """
 
 BOOT = f"""
@@ -108,7 +111,8 @@ class Interpreter:
     Attributes:
         executable: Path, without symbolic links.
         stdlib: Folder of the standard library, which may hold other packages as well.
-        path: Entries for `sys.path` where the promised packages are found.
+        path: Folders in which the promised packages are found.
+        importable: Names that are imported from there: the promised packages and what they need.
         files: Files and folders of the packages and of shared libraries.
         packages: The promised packages that are here.
         missing: Promised packages that can't be imported, with the reason.
@@ -117,6 +121,7 @@ class Interpreter:
     executable: str
     stdlib: str
     path: tuple[str, ...]
+    importable: tuple[str, ...]
     files: tuple[str, ...]
     packages: tuple[str, ...]
     missing: dict[str, str]
@@ -195,6 +200,7 @@ async def _scout(packages: tuple[str, ...]) -> Interpreter:
         executable=executable,
         stdlib=found["stdlib"],
         path=tuple(found["path"]),
+        importable=tuple(found["importable"]),
         files=tuple(found["files"]),
         packages=tuple(name for name in packages if name not in found["missing"]),
         missing=found["missing"],

@@ -160,6 +160,7 @@ class Worker:
         return {
             "modules": interpreter.modules(),
             "path": python.path,
+            "importable": python.importable,
             "packages": python.packages,
             "read": python.read(),
             "listed": python.listed(),

@@ -17,6 +17,10 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import Any
 
 from turnwise.sandbox.inside import landlock, tree
@@ -24,15 +28,35 @@ from turnwise.sandbox.inside.confine import Walls
 from turnwise.sandbox.inside.supervisor import supervise
 
 
+class Promised(MetaPathFinder):
+    """Finds the packages that snippets were promised; all others do not exist.
+
+    With the folders on `sys.path`, a library's optional import of something installed but
+    unreadable would end in a refusal where the library expects an ImportError.
+    """
+
+    def __init__(self, names: Sequence[str], folders: Sequence[str]) -> None:
+        self._names = frozenset(names)
+        self._folders = list(folders)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The top-level module `name`, or None; what is in a package is found through it."""
+        if path is None and name in self._names:
+            return PathFinder.find_spec(name, self._folders, target)
+        return None
+
+
 def main(control: socket.socket, settings: dict[str, Any]) -> None:
     """Serves jobs from `control` until its other side is closed.
 
     Args:
         control: Sequenced packets; one job each: a JSON header and the descriptor of its socket.
-        settings: `path` (entries for `sys.path`), `packages` (to import now), `read`, `listed`,
-            `base` and `calls` as `Walls` takes them.
+        settings: `path` and `importable` as `Promised` takes them, `packages` (to import now),
+            `read`, `listed`, `base` and `calls` as `Walls` takes them.
     """
-    sys.path.extend(settings["path"])
+    sys.meta_path.append(Promised(settings["importable"], settings["path"]))
     for name in settings["packages"]:
         importlib.import_module(name)
     base = settings["base"]
