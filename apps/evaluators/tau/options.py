@@ -46,6 +46,8 @@ class EvalOptions(CommandConfig):
     max_turns: int | None = Field(default=None, ge=1)
     """Most sampled turns of an episode; where not given 8 with the compact prompt, otherwise 30."""
 
+    compare_with: Path | None = None
+    """The run folder of another evaluation of these tasks, to compare the scores with."""
     run_dir: Path | None = None
     """Folder of the results; runs/eval-tau-TIME where not given."""
     resume: bool = False

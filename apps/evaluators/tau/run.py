@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import tokendelta
@@ -13,16 +14,17 @@ from turnwise.config import ConfigError, parse_args
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
-from turnwise.ledger import Ledger
+from turnwise.evaluation.estimates import as_attempts, avg_at_k, paired_bootstrap, pass_at_k
+from turnwise.evaluation.journal import Journal, TrialRow, account, as_trials, fields_of
+from turnwise.evaluation.playing import missing_rollouts, play_trials
 from turnwise.local.policy import load_policy
 from turnwise.local.threads import choose_threads, set_threads
 from turnwise.policy import Policy
 from turnwise.report import write_eval_report
-from turnwise.rollout import Rollout, derive_seed, run_rollouts
+from turnwise.rollout import Rollout
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import EvalRow, as_row, metric_means
-from turnwise.run.summary import EvalSummary, write_summary
-from turnwise.run.traces import EVAL_TRACES, trace_row
+from turnwise.run.metrics import EvalRow, as_row, metric_means, parse_row
+from turnwise.run.summary import EvalSummary, Measure, write_summary
 from turnwise.taubench import Task, load_tasks, noop_baseline
 from turnwise.taubench.chat_episode import run_chat_episode
 from turnwise.taubench.episode import Services, default_services, run_episode
@@ -30,7 +32,6 @@ from turnwise.taubench.splits import family_splits
 from turnwise.trials import TrialError, by_task, mean_score, pass_hat_k
 
 from apps.evaluators.tau.endpoint import check_endpoint, make_client
-from apps.evaluators.tau.journal import Journal, as_episode, as_trials, rollout_id
 from apps.evaluators.tau.options import EvalOptions
 
 PROG = "tau:eval"
@@ -53,11 +54,18 @@ CLAIM = {
         " agent's first statement.",
     ),
 }
-NEVER_COMPARED = {
-    "config", "resume", "run_dir", "concurrency", "engine_rows", "threads", "dry_run", "api_key_env"
-}  # fmt: skip
+ALL_PASS = "pass^k: the chance that k trials of a task all pass."
+ONE_PASSES = "pass@k: the chance that one of k trials passes."
+MAY_CHANGE = frozenset(
+    {
+        "config", "resume", "run_dir", "concurrency", "engine_rows", "threads", "dry_run",
+        "api_key_env", "compare_with",
+    }
+)  # fmt: skip
 """Options that may differ when an evaluation is resumed."""
 
+Scores = Mapping[str, Sequence[float | None]]
+"""Each task's scores by trial, None where one was lost."""
 Play = Callable[[Rollout[Task]], Awaitable[Episode]]
 
 
@@ -82,9 +90,10 @@ def evaluate_here(argv: Sequence[str]) -> int:
         services = replace(services, max_turns=options.max_turns)
     if options.base_url is not None:
         asyncio.run(check_endpoint(options, services))
+    other = None if options.compare_with is None else read_scores(options.compare_with)
     folder = _folder(options)
-    journal = Journal(folder.path / "trials.jsonl")
-    missing = _missing(options, tasks, journal)
+    journal = Journal(folder.path / "trials.jsonl", TrialRow)
+    missing = missing_rollouts(tasks, options.trials, seed=options.seed, scored=journal.scored())
     print(
         f"Evaluating {options.policy_name} on {len(tasks)} {options.env} {options.task_split} tasks"
         f" x {options.trials} trials; {len(missing)} to play. Prompt {options.view}, user"
@@ -96,11 +105,13 @@ def evaluate_here(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print(f"interrupted; go on with --resume --run-dir {folder.path} and the same options")
         return 130
-    summary = summarise(options, tasks, services, journal, folder)
+    summary = summarise(options, tasks, services, journal, folder, other)
     report = write_eval_report(folder.path)
     print(summary.verdict())
-    for k, estimate in enumerate(summary.pass_hat, start=1):
-        print(f"pass^{k}  {estimate}  ({estimate.tasks} tasks with at least {k} scored trials)")
+    for measure in summary.measures:
+        print(f"{measure.name}  {measure.estimate}  ({measure.estimate.tasks} tasks could tell)")
+    if summary.compared:
+        print(summary.compared)
     print(f"coverage {summary.coverage:.3f}")
     for name, score in summary.baselines.items():
         print(f"{name} scores {score:.3f}")
@@ -114,26 +125,26 @@ def summarise(
     options: EvalOptions,
     tasks: Mapping[str, Task],
     services: Services,
-    journal: Journal,
+    journal: Journal[TrialRow],
     folder: RunFolder,
+    other: tuple[Path, Scores] | None = None,
 ) -> EvalSummary:
     """Writes the metrics row and summary.json.
 
+    Args:
+        other: The run to compare with (`read_scores`).
+
     Raises:
-        ConfigError: if a trial is missing, stands twice or does not belong here.
+        ConfigError: if a trial is missing, stands twice or does not belong here, or the other run
+            is of other tasks.
     """
     rows = journal.rows()
     try:
         table = by_task(as_trials(rows), list(tasks), options.trials)
     except TrialError as error:
         raise ConfigError(f"{journal.path}: {error}") from None
-    ledger = Ledger()
     attempts = journal.attempts()
-    for attempt, row in enumerate(attempts):
-        episode = as_episode(row, attempt)
-        ledger.start(episode.rollout_id)
-        ledger.settle(episode)
-    ledger.check()
+    ledger = account(attempts)
     mean, players = mean_score(table), {"user": services.user().name}
     baselines = {"doing nothing": noop_baseline(list(tasks.values()))}
     folder.metrics.unlink(missing_ok=True)
@@ -157,7 +168,9 @@ def summarise(
     summary = EvalSummary(
         benchmark=f"tau-bench {options.env} {options.task_split}",
         policy=options.policy_name,
-        pass_hat=tuple(pass_hat_k(table, k) for k in range(1, options.trials + 1)),
+        measures=measures(table, options.trials),
+        lost_as_failed=avg_at_k(as_attempts(table)).low,
+        compared="" if other is None else compare(other, table),
         trials=options.trials,
         baselines=baselines,
         coverage=sum(row.score is not None for row in rows) / len(rows),
@@ -169,45 +182,62 @@ def summarise(
     return summary
 
 
+def measures(table: Scores, trials: int) -> tuple[Measure, ...]:
+    """pass^1 to pass^trials, then pass@2 to pass@trials, of tasks with enough scored trials."""
+    attempts = as_attempts(table)
+    ks = range(1, trials + 1)
+    return (
+        *(Measure(name=f"pass^{k}", estimate=pass_hat_k(table, k), meaning=ALL_PASS) for k in ks),
+        *(
+            Measure(name=f"pass@{k}", estimate=pass_at_k(attempts, k).estimate, meaning=ONE_PASSES)
+            for k in ks[1:]
+        ),
+    )
+
+
+def read_scores(path: Path) -> tuple[Path, Scores]:
+    """The scores of the last evaluation of a run, and where they are from.
+
+    Raises:
+        ConfigError: if the folder has none.
+    """
+    rows = [row for row in RunFolder.open(path).metric_rows() if row.get("kind") == "eval"]
+    if not rows:
+        raise ConfigError(f"--compare-with {path}: no evaluation in it has ended")
+    row = parse_row(rows[-1])
+    assert isinstance(row, EvalRow)
+    return path, row.scores
+
+
+def compare(other: tuple[Path, Scores], table: Scores) -> str:
+    """This run against the other one, in words. Raises ConfigError if the tasks differ."""
+    path, scores = other
+    try:
+        difference = paired_bootstrap(as_attempts(scores), as_attempts(table))
+    except TrialError as error:
+        raise ConfigError(f"--compare-with {path}: {error}") from None
+    return f"Against {path.name}: {difference}."
+
+
 async def _play(
     options: EvalOptions,
     services: Services,
     missing: Sequence[Rollout[Task]],
-    journal: Journal,
+    journal: Journal[TrialRow],
     folder: RunFolder,
 ) -> None:
     player = make_player(options, services)
-    shown = _shown(missing)
-
-    def keep(episode: Episode) -> None:
-        journal.append(episode)
-        why = "sample" if episode.ending.by_policy else episode.ending.label
-        if episode.rollout_id in shown or why not in ("sample", *shown):
-            shown.add(why)
-            folder.append_episode(
-                trace_row(episode, player.tokenizer, step=0, kind="eval", why=why)
-            )
-
     try:
-        await run_rollouts(
+        await play_trials(
             missing,
             player.play,
-            ledger=Ledger(),
+            keep=lambda episode: journal.append(TrialRow(**fields_of(episode))),
+            folder=folder,
+            tokenizer=player.tokenizer,
             concurrency=options.concurrency,
-            on_episode=keep,
         )
     finally:
         await player.close()
-
-
-def _shown(missing: Sequence[Rollout[Task]]) -> set[str]:
-    """The rollouts that are kept whole for the report: some of the tasks, spread over all.
-
-    They are chosen before they are played, so that an interrupted evaluation has its share; one of
-    each ending that is not the policy's is added as it comes.
-    """
-    stride = max(1, len(missing) // EVAL_TRACES)
-    return {rollout.rollout_id for rollout in missing[::stride]}
 
 
 def make_player(options: EvalOptions, services: Services) -> Player:
@@ -272,34 +302,13 @@ def _tasks(options: EvalOptions) -> Sequence[Task]:
     return load_tasks(options.env, options.task_split)
 
 
-def _missing(
-    options: EvalOptions, tasks: Mapping[str, Task], journal: Journal
-) -> list[Rollout[Task]]:
-    done = {(row.task_id, row.trial) for row in journal.rows() if row.score is not None}
-    return [
-        Rollout(
-            task=task,
-            task_id=task_id,
-            rollout_id=rollout_id(task_id, trial),
-            group_id=task_id,
-            seed=derive_seed(options.seed, "eval", task_id, trial),
-        )
-        for task_id, task in tasks.items()
-        for trial in range(options.trials)
-        if (task_id, trial) not in done
-    ]
-
-
 def _folder(options: EvalOptions) -> RunFolder:
+    config = options.model_dump(mode="json")
     if not options.resume:
-        return RunFolder.create(options.run_dir, "eval-tau", options.model_dump(mode="json"))
+        return RunFolder.create(options.run_dir, "eval-tau", config)
     assert options.run_dir is not None
     folder = RunFolder.open(options.run_dir)
-    before, now = folder.read_config(), options.model_dump(mode="json")
-    for name, value in now.items():
-        if name not in NEVER_COMPARED and before.get(name) != value:
-            raise ConfigError(
-                f"--{name.replace('_', '-')} is {value!r}, the evaluation in {folder.path} was"
-                f" started with {before.get(name)!r}: trials of two settings do not mix"
-            )
+    folder.refuse_changes(
+        config, may_change=MAY_CHANGE, because="trials of two settings do not mix"
+    )
     return folder

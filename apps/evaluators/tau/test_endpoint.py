@@ -159,7 +159,7 @@ def test_ground_truth_calls_pass_and_the_key_is_sent_but_never_written(
         assert evaluate(endpoint.url, folder, "--api-key-env", "DESK_KEY") == 0
     assert endpoint.keys == {f"Bearer {KEY}"}
     assert all(endpoint.tools)
-    assert summary(folder)["pass_hat"][0]["mean"] == 1.0
+    assert summary(folder)["measures"][0]["estimate"]["mean"] == 1.0
     assert summary(folder)["coverage"] == 1.0
     assert all(row["segments"] == [] for row in rows(folder))
     report = (folder / "report.html").read_text()
@@ -232,7 +232,7 @@ def test_a_failing_endpoint_loses_trials_and_lowers_the_coverage(tmp_path: Path)
         assert evaluate(endpoint.url, tmp_path / "run") == 0
     assert summary(tmp_path / "run")["coverage"] == 0.5
     assert "lost:engine" in {row["ending"] for row in rows(tmp_path / "run")}
-    assert summary(tmp_path / "run")["pass_hat"][0]["mean"] == 1.0
+    assert summary(tmp_path / "run")["measures"][0]["estimate"]["mean"] == 1.0
 
 
 def test_nobody_at_the_url_exits_with_3_before_anything_is_written(

@@ -65,8 +65,11 @@ def test_an_evaluation_writes_pass_rates_coverage_and_the_baseline(
     folder = tmp_path / "run"
     assert evaluate_here(argv(folder)) == 0
     data = summary(folder)
-    assert [estimate["mean"] for estimate in data["pass_hat"]] == [0.5, 0.5]
-    assert [estimate["tasks"] for estimate in data["pass_hat"]] == [20, 20]
+    found = {measure["name"]: measure["estimate"] for measure in data["measures"]}
+    assert {name: estimate["mean"] for name, estimate in found.items()} == {
+        "pass^1": 0.5, "pass^2": 0.5, "pass@2": 0.5
+    }  # fmt: skip
+    assert {estimate["tasks"] for estimate in found.values()} == {20}
     assert (data["coverage"], data["baselines"], data["trials"]) == (
         1.0,
         {"doing nothing": 0.05},
@@ -87,7 +90,7 @@ def test_an_interrupted_evaluation_goes_on_without_repeating_a_trial(
     desk.interrupt_after = None
     assert evaluate_here(argv(folder, "--resume")) == 0
     assert len(desk.played) == len(set(desk.played)) == 40
-    assert summary(folder)["pass_hat"][0]["trials"] == 40
+    assert summary(folder)["measures"][0]["estimate"]["trials"] == 40
 
 
 def test_a_lost_trial_lowers_the_coverage_and_is_played_again_on_resume(
@@ -97,7 +100,8 @@ def test_a_lost_trial_lowers_the_coverage_and_is_played_again_on_resume(
     desk.lose = {"retail/dev/0#1"}
     assert evaluate_here(argv(folder)) == 0
     assert summary(folder)["coverage"] == 39 / 40
-    assert summary(folder)["pass_hat"][1]["tasks"] == 19
+    assert summary(folder)["measures"][1]["estimate"]["tasks"] == 19
+    assert summary(folder)["lost_as_failed"] == (0.5 * 20 - 0.5) / 20
     desk.lose = set()
     assert evaluate_here(argv(folder, "--resume")) == 0
     data = summary(folder)
@@ -113,6 +117,20 @@ def test_trials_of_two_settings_do_not_mix(desk: Desk, tmp_path: Path) -> None:
     assert evaluate_here(argv(folder)) == 0
     with pytest.raises(ValueError, match="--temperature is 0.5, .* started with 1.0"):
         evaluate_here(argv(folder, "--resume", "--temperature", "0.5"))
+
+
+def test_a_run_is_compared_with_another_over_the_same_tasks(desk: Desk, tmp_path: Path) -> None:
+    assert evaluate_here(argv(tmp_path / "a")) == 0
+    assert evaluate_here(argv(tmp_path / "b", "--compare-with", str(tmp_path / "a"))) == 0
+    compared = summary(tmp_path / "b")["compared"]
+    assert compared.startswith("Against a: +0.0 points, paired over 20 tasks")
+    assert "no difference is shown" in compared
+    other = ["--task-split", "test", "--compare-with", str(tmp_path / "a")]
+    with pytest.raises(ValueError, match="--compare-with .* are in one of the two runs alone"):
+        evaluate_here(argv(tmp_path / "c", *other))
+    with pytest.raises(ValueError, match="absent: no such folder"):
+        evaluate_here(argv(tmp_path / "d", "--compare-with", str(tmp_path / "absent")))
+    assert not (tmp_path / "d").exists()
 
 
 def test_a_folder_with_results_is_not_written_over(desk: Desk, tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ FLAGS = {
     "--max-tokens-per-gpu", "--n-samples-per-eval-prompt", "--n-samples-per-prompt",
     "--num-rollout", "--num-steps-per-rollout", "--objective", "--prompt", "--resume",
     "--rollout-batch-size", "--rollout-max-context-len", "--rollout-max-response-len",
-    "--rollout-temperature", "--rollout-top-k", "--rollout-top-p", "--run-dir", "--save-interval", "--seed", "--threads",
-    "--use-kl-loss", "--weight-decay",
+    "--rollout-temperature", "--rollout-top-k", "--rollout-top-p", "--run-dir",
+    "--save-interval", "--seed", "--threads", "--use-kl-loss", "--weight-decay",
 }  # fmt: skip
 
 TINY = [

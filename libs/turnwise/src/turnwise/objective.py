@@ -111,7 +111,8 @@ def rollout_mask_sums(
         tokens[rollout] = tokens.get(rollout, 0.0) + count
         segments[rollout] = segments.get(rollout, 0) + 1
     if objective == "turn-mean":
-        return counts_S * np.array([float(segments[rollout]) for rollout in rollout_S])
+        segments_S: Floats = np.array([segments[rollout] for rollout in rollout_S], np.float64)
+        return counts_S * segments_S
     return np.array([tokens[rollout] for rollout in rollout_S])
 
 

@@ -131,11 +131,22 @@ def _scored(scores: Sequence[float | None]) -> list[float]:
 
 
 def _over_tasks(scores: Mapping[str, Sequence[float]]) -> Estimate:
-    means = np.array([np.mean(row) for row in scores.values() if row], dtype=np.float64)
-    stderr = means.std(ddof=1) / math.sqrt(means.size) if means.size > 1 else math.nan
+    means = [sum(row) / len(row) for row in scores.values() if row]
+    return estimate_over_tasks(means, sum(len(row) for row in scores.values()))
+
+
+def estimate_over_tasks(values: Sequence[float], trials: int) -> Estimate:
+    """The mean of one value a task, with its standard error.
+
+    Args:
+        values: Of each task that could tell.
+        trials: Scored trials behind them.
+    """
+    array = np.array(values, dtype=np.float64)
+    stderr = array.std(ddof=1) / math.sqrt(array.size) if array.size > 1 else math.nan
     return Estimate(
-        mean=float(means.mean()) if means.size else math.nan,
+        mean=float(array.mean()) if array.size else math.nan,
         stderr=float(stderr),
-        tasks=int(means.size),
-        trials=sum(len(row) for row in scores.values()),
+        tasks=int(array.size),
+        trials=trials,
     )

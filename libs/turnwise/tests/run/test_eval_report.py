@@ -11,11 +11,13 @@ from turnwise.report import write_eval_report, write_report
 from turnwise.report.__main__ import main
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import as_row
-from turnwise.run.summary import EvalSummary, write_summary
+from turnwise.run.summary import EvalSummary, Measure, write_summary
 from turnwise.trials import Estimate
 
 from .pages import Page, add_trace, run_folder
 from .rows import eval_row
+
+MEANING = "The chance that k trials all pass."
 
 
 def eval_folder(path: Path, *, ended: bool = True) -> RunFolder:
@@ -28,7 +30,13 @@ def eval_folder(path: Path, *, ended: bool = True) -> RunFolder:
             EvalSummary(
                 benchmark="tau-bench retail test",
                 policy="step_20",
-                pass_hat=(Estimate(0.5, 0.5, 2, 3), Estimate(1.0, float("nan"), 1, 2)),
+                measures=(
+                    Measure(name="pass^1", estimate=Estimate(0.5, 0.5, 2, 3), meaning=MEANING),
+                    Measure(
+                        name="pass^2", estimate=Estimate(1.0, float("nan"), 1, 2), meaning=MEANING
+                    ),
+                ),
+                compared="Against step_0: +10.0 points.",
                 trials=2,
                 baselines={"doing nothing": 0.02},
                 coverage=0.75,
@@ -42,19 +50,20 @@ def eval_folder(path: Path, *, ended: bool = True) -> RunFolder:
 def test_an_evaluation_has_pass_k_coverage_baseline_and_tasks(tmp_path: Path) -> None:
     page = Page.read(write_report(eval_folder(tmp_path).path))
     text = re.sub(r"\s+", " ", page.text)
-    assert "step_20 passes 50.0 ± 50.0 % of tau-bench retail test" in text
+    assert "step_20 has pass^1 50.0 ± 50.0 % on tau-bench retail test" in text
+    assert text.count(MEANING) == 1 and "Against step_0: +10.0 points." in text
     assert "doing nothing 2.0%" in text and "coverage 75.0%" in text
-    assert "1 50.0% 50.0% 2 3" in text and "2 100.0% - 1 2" in text
+    assert "pass^1 50.0% 50.0% 2 3" in text and "pass^2 100.0% - 1 2" in text
     assert "a 11 1.00" in text and "b 0lost 0.00" in text
     assert "Scores name the user that made them." in text
     assert "training step" not in text.split("Every rollout")[0]
 
 
-def test_an_evaluation_without_a_summary_counts_pass_k_from_its_scores(tmp_path: Path) -> None:
+def test_an_evaluation_without_a_summary_has_the_mean_of_its_scores(tmp_path: Path) -> None:
     folder = eval_folder(tmp_path, ended=False)
     text = re.sub(r"\s+", " ", Page.read(write_eval_report(folder.path)).text)
     assert "No result: this evaluation has not ended" in text
-    assert "1 50.0% 50.0% 2 3" in text and "2 100.0% - 1 2" in text
+    assert "score 50.0% 50.0% 2 3" in text
 
 
 def test_the_command_prints_the_path_and_returns_0(

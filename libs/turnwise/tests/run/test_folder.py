@@ -10,7 +10,7 @@ import pytest
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.run.folder import RunFolder, require_space, write_whole
-from turnwise.run.summary import EvalSummary, Summary, read_summary, write_summary
+from turnwise.run.summary import EvalSummary, Measure, Summary, read_summary, write_summary
 from turnwise.trials import Estimate
 
 
@@ -169,20 +169,25 @@ def test_an_evaluation_says_what_it_lost(tmp_path: Path) -> None:
     made = EvalSummary(
         benchmark="tau-bench retail test",
         policy="step_20",
-        pass_hat=(Estimate(0.5, 0.05, 115, 450), Estimate(0.3, math.nan, 110, 440)),
+        measures=(
+            Measure(name="pass^1", estimate=Estimate(0.5, 0.05, 115, 450)),
+            Measure(name="pass^2", estimate=Estimate(0.3, math.nan, 110, 440)),
+        ),
+        lost_as_failed=0.489,
         trials=4,
         baselines={},
         coverage=0.978,
         services={"user": "offline"},
     )
     assert made.verdict() == (
-        "step_20 passes 50.0 ± 5.0 % of tau-bench retail test, over 115 tasks and 450 trials;"
-        " 2.2 % of the trials were lost and are not in it."
+        "step_20 has pass^1 50.0 ± 5.0 % on tau-bench retail test, over 115 tasks and 450 trials;"
+        " 2.2 % of the trials were lost and are not in it, counted as failed they make it 48.9 %."
     )
     write_summary(folder, made)
     back = read_summary(folder)
     assert isinstance(back, EvalSummary)
-    assert back.pass_hat[0] == made.pass_hat[0] and math.isnan(back.pass_hat[1].stderr)
+    assert back.measures[0] == made.measures[0]
+    assert math.isnan(back.measures[1].estimate.stderr)
 
 
 def test_a_run_that_goes_on_has_no_verdict_yet(tmp_path: Path) -> None:

@@ -125,7 +125,11 @@ class LocalTrainer(Generic[OptionsT]):
         if options.resume:
             assert options.run_dir is not None
             folder = RunFolder.open(options.run_dir)
-            refuse_changes(folder, options, MAY_CHANGE | self.may_change)
+            folder.refuse_changes(
+                options.model_dump(mode="json"),
+                may_change=MAY_CHANGE | self.may_change,
+                because="a resumed run keeps its options",
+            )
             threads = int(folder.read_config()["threads"])
         else:
             threads = options.threads or choose_threads(policy.model).threads
@@ -137,18 +141,6 @@ class LocalTrainer(Generic[OptionsT]):
             assert options.run_dir is not None
             return RunFolder.open(options.run_dir)
         return RunFolder.create(options.run_dir, self.method, options.model_dump(mode="json"))
-
-
-def refuse_changes(folder: RunFolder, options: TrainOptions, may_change: frozenset[str]) -> None:
-    """Raises ConfigError where an option differs from what the run was started with."""
-    before, now = folder.read_config(), options.model_dump(mode="json")
-    for name, value in now.items():
-        if name not in may_change and before.get(name) != value:
-            flag = "--" + name.replace("_", "-")
-            raise ConfigError(
-                f"{flag} is {value!r}, the run in {folder.path} was started with"
-                f" {before.get(name)!r}: a resumed run keeps its options"
-            )
 
 
 def announce(options: TrainOptions, job: Job[Any], folder: RunFolder) -> None:

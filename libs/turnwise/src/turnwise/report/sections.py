@@ -12,9 +12,9 @@ from turnwise.report.figures import STAGES, ending_styles, percent, plain
 from turnwise.report.load import RunData, halving
 from turnwise.run.metrics import MetricsRow, TrainRow
 from turnwise.run.progress import number
-from turnwise.run.summary import EvalSummary, Summary
+from turnwise.run.summary import EvalSummary, Measure, Summary
 from turnwise.run.summary import percent as percent_of
-from turnwise.trials import Estimate, pass_hat_k
+from turnwise.trials import Estimate, mean_score
 
 MAX_ROWS = 200
 """Rows of a table over steps or tasks; more are thinned out evenly, and the page says so."""
@@ -223,27 +223,34 @@ def task_rows(run: RunData) -> dict[str, Any]:
     return {"rows": kept, "left_out": len(rows) - len(kept), "several": several}
 
 
-def pass_rows(run: RunData) -> Table:
-    """pass^1, pass^2, ... with their errors, and the tasks that had trials enough."""
+def measure_rows(run: RunData) -> Table:
+    """What an evaluation found, each with its error, and the tasks that could tell.
+
+    Without a summary it is the mean score of what has been played.
+    """
+    measures: Sequence[Measure] = ()
     if isinstance(run.summary, EvalSummary):
-        estimates = list(run.summary.pass_hat)
+        measures = run.summary.measures
     elif run.evals:
-        most = max((len(scores) for scores in run.evals[-1].scores.values()), default=0)
-        estimates = [pass_hat_k(run.evals[-1].scores, k) for k in range(1, most + 1)]
-    else:
-        estimates = []
-    head = ("k", "pass^k", "standard error", "tasks", "scored trials")
+        measures = (Measure(name="score", estimate=mean_score(run.evals[-1].scores)),)
     rows = [
         (
-            f"{k}",
-            number(value.mean, ".1%"),
-            number(value.stderr, ".1%"),
-            f"{value.tasks:,}",
-            f"{value.trials:,}",
+            measure.name,
+            number(measure.estimate.mean, ".1%"),
+            number(measure.estimate.stderr, ".1%"),
+            f"{measure.estimate.tasks:,}",
+            f"{measure.estimate.trials:,}",
         )
-        for k, value in enumerate(estimates, start=1)
+        for measure in measures
     ]
-    return Table(head, rows, len(rows))
+    return Table(("", "value", "standard error", "tasks", "scored trials"), rows, len(rows))
+
+
+def meanings(run: RunData) -> list[str]:
+    """What the measures say, each sentence once."""
+    if not isinstance(run.summary, EvalSummary):
+        return []
+    return list(dict.fromkeys(m.meaning for m in run.summary.measures if m.meaning))
 
 
 def cards(run: RunData) -> list[tuple[str, str]]:
@@ -261,9 +268,11 @@ def cards(run: RunData) -> list[tuple[str, str]]:
             ("seed", f"{summary.seed}"),
         ]
     if isinstance(summary, EvalSummary):
-        first = summary.pass_hat[0] if summary.pass_hat else Estimate(math.nan, math.nan, 0, 0)
+        first = Estimate(math.nan, math.nan, 0, 0)
+        if summary.measures:
+            first = summary.measures[0].estimate
         return [
-            ("pass^1", percent_of(first)),
+            *((measure.name, percent_of(measure.estimate)) for measure in summary.measures[:1]),
             *_baselines(summary.baselines),
             ("coverage", number(summary.coverage, ".1%")),
             ("tasks × trials", f"{first.tasks} × {summary.trials}"),

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,24 @@ class RunFolder:
         if not isinstance(config, dict):
             raise ConfigError(f"{self.config}: expected a JSON object")
         return config
+
+    def refuse_changes(
+        self, config: Mapping[str, Any], *, may_change: Collection[str], because: str
+    ) -> None:
+        """Raises ConfigError where `config` differs from what the run was started with.
+
+        Args:
+            config: The resolved configuration of a run that would go on here, by field name.
+            may_change: Fields that are not compared.
+            because: Why the others are, for the error.
+        """
+        before = self.read_config()
+        for name, value in config.items():
+            if name not in may_change and before.get(name) != value:
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} is {value!r}, the run in {self.path} was started"
+                    f" with {before.get(name)!r}: {because}"
+                )
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         append_row(self.metrics, row)

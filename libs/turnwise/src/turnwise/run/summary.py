@@ -78,18 +78,33 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return f"No rise is shown: {change}; {MIN_ERRORS:g} standard errors would show one."
 
 
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """One number of an evaluation.
+
+    Attributes:
+        name: `pass^2`, `avg@8`.
+        estimate: With its error and the number of tasks that could tell.
+        meaning: What it says, in a sentence; several measures may share one.
+    """
+
+    name: str
+    estimate: Estimate
+    meaning: str = ""
+
+
 class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What an evaluation of one policy showed.
 
     Attributes:
         benchmark: Which tasks: `tau-bench retail test`.
         policy: Which weights or endpoint.
-        pass_hat: pass^1, pass^2, ... (`turnwise.trials.pass_hat_k`), each with its error and the
-            number of tasks that had trials enough.
+        measures: What was found, the one that the verdict names first.
         trials: Trials of each task.
         baselines: What fixed behaviours score on the same tasks.
         coverage: Scored trials over those asked for.
         services: Who played with the policy, by role.
+        lost_as_failed: The first measure had every lost trial failed; None if that is not known.
+        compared: How another run of the same tasks did against this one, in words.
         replayed: Lost trials that were played again; the ledger holds them.
         claim: What the score means and what it does not, one sentence each.
     """
@@ -97,26 +112,33 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["eval"] = "eval"
     benchmark: str
     policy: str
-    pass_hat: tuple[Estimate, ...]
+    measures: tuple[Measure, ...]
     trials: int
     baselines: dict[str, float]
     coverage: float
     services: dict[str, str]
     claim: tuple[str, ...] = ()
     replayed: int = 0
+    lost_as_failed: float | None = None
+    compared: str = ""
 
     def verdict(self) -> str:
         """One sentence for people."""
-        if not self.pass_hat or math.isnan(self.pass_hat[0].mean):
+        if not self.measures or math.isnan(self.measures[0].estimate.mean):
             return f"Nothing can be said: no trial of {self.benchmark} was scored."
-        first = self.pass_hat[0]
-        lost = round(100 * (1 - self.coverage), 1)
-        return (
-            f"{self.policy} passes {percent(first)} of {self.benchmark}, over {first.tasks}"
-            f" task{'s' * (first.tasks != 1)} and {first.trials} trials"
-            f"{f'; {lost:g} % of the trials were lost and are not in it' if lost else ''}"
-            f"{f'; {self.replayed} lost trials were played again' if self.replayed else ''}."
+        first = self.measures[0].estimate
+        said = (
+            f"{self.policy} has {self.measures[0].name} {percent(first)} on {self.benchmark}, over"
+            f" {first.tasks} task{'s' * (first.tasks != 1)} and {first.trials} trials"
         )
+        lost = round(100 * (1 - self.coverage), 1)
+        if lost:
+            said += f"; {lost:g} % of the trials were lost and are not in it"
+            if self.lost_as_failed is not None:
+                said += f", counted as failed they make it {100 * self.lost_as_failed:.1f} %"
+        if self.replayed:
+            said += f"; {self.replayed} lost trials were played again"
+        return said + "."
 
 
 AnySummary = Summary | EvalSummary
@@ -169,8 +191,13 @@ def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
         }
 
     row = {key: estimate(value) for key, value in row.items()}
-    if isinstance(row.get("pass_hat"), list):
-        row["pass_hat"] = [estimate(value) for value in row["pass_hat"]]
+    if isinstance(row.get("measures"), list):
+        row["measures"] = [
+            {key: estimate(value) for key, value in measure.items()}
+            if isinstance(measure, dict)
+            else measure
+            for measure in row["measures"]
+        ]
     if row.get("coverage", 0) is None:
         row["coverage"] = math.nan
     return row

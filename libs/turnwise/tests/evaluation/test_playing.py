@@ -1,0 +1,58 @@
+"""What is left to play, and that each trial is kept as it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from turnwise.episode import Boundary, BoundaryError, Ending, Episode
+from turnwise.evaluation.playing import missing_rollouts, play_trials
+from turnwise.rollout import Rollout
+from turnwise.run.folder import RunFolder
+
+TASKS = {"a": 1, "b": 2, "c": 3}
+
+
+def test_first_trials_of_all_tasks_come_first_and_scored_ones_not_at_all() -> None:
+    found = missing_rollouts(TASKS, 2, seed=7, scored={("b", 0)})
+    assert [r.rollout_id for r in found] == ["a#0", "c#0", "a#1", "b#1", "c#1"]
+    assert [r.task for r in found] == [1, 3, 1, 2, 3]
+    assert len({r.seed for r in found}) == 5
+
+
+def test_a_trials_seed_does_not_depend_on_what_else_is_missing() -> None:
+    whole = {r.rollout_id: r.seed for r in missing_rollouts(TASKS, 2, seed=7, scored=())}
+    rest = {r.rollout_id: r.seed for r in missing_rollouts(TASKS, 2, seed=7, scored={("a", 0)})}
+    assert rest.items() <= whole.items()
+    assert missing_rollouts(TASKS, 1, seed=8, scored=())[0].seed != whole["a#0"]
+
+
+async def test_what_ended_before_a_failure_is_kept_and_lost_ones_are_shown_whole(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", "eval", {})
+    kept: list[str] = []
+
+    async def play(rollout: Rollout[int]) -> Episode:
+        await asyncio.sleep(0.001)
+        ids = rollout.rollout_id, rollout.group_id, rollout.task_id
+        if rollout.rollout_id == "a#2":
+            raise KeyError("a bug")
+        if rollout.rollout_id == "b#1":
+            return Episode(*ids, (), Ending.lost(BoundaryError(Boundary.USER, "429")), None, [])
+        return Episode(*ids, (), Ending.finished(), 1.0, [])
+
+    with pytest.raises(KeyError, match="a bug"):
+        await play_trials(
+            missing_rollouts(TASKS, 30, seed=0, scored=()),
+            play,
+            keep=lambda episode: kept.append(episode.rollout_id),
+            folder=folder,
+            tokenizer=None,
+            concurrency=1,
+        )
+    assert kept[:6] == ["a#0", "b#0", "c#0", "a#1", "b#1", "c#1"] and "a#2" not in kept
+    assert len(kept) < 10
+    whys = {row["rollout_id"]: row["why"] for row in folder.episode_rows()}
+    assert whys["b#1"] == "lost:user" and whys["a#0"] == "sample" and len(whys) < len(kept)
