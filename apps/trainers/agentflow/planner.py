@@ -142,13 +142,17 @@ class Planner:
             self.release_error = str(error)
 
     def segments(self) -> tuple[Sample, ...]:
-        """One for each turn, in order, weights as parts of the episode's trained tokens.
-
-        A turn without a token has none.
+        """One for each turn, in order, as if one session had made them: numbers of turns and
+        segments, and weights, are those of the episode. A turn without a token has none.
         """
         samples = [sample for made in self._sessions for sample in made.samples().samples]
         total = sum(sample.trained_tokens for sample in samples)
         return tuple(
-            replace(sample, segment=number, weight=sample.trained_tokens / total)
+            replace(
+                sample,
+                segment=number,
+                weight=sample.trained_tokens / total,
+                spans=tuple(replace(span, turn=number) for span in sample.spans),
+            )
             for number, sample in enumerate(samples)
         )

@@ -51,7 +51,7 @@ async def test_every_planner_turn_is_one_segment_sampled_verbatim() -> None:
     for number, (segment, call, turn) in enumerate(
         zip(episode.segments, engine.calls, turns, strict=True)
     ):
-        assert segment.segment == number
+        assert segment.segment == number and {span.turn for span in segment.spans} == {number}
         np.testing.assert_array_equal(segment.ids[: segment.prompt_length], call.prompt_ids)
         np.testing.assert_array_equal(segment.ids[segment.prompt_length :], turn.ids)
         np.testing.assert_array_equal(segment.loss_mask, np.ones(len(turn.ids)))
