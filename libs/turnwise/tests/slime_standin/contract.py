@@ -123,7 +123,7 @@ def to_train_data(args: Any, groups: Iterable[Any]) -> dict[str, list[Any]]:
     sums = {name: 0 for name in ids}
     for name, mask in zip(ids, masks, strict=True):
         sums[name] += sum(mask)
-    return {
+    data = {
         "tokens": [sample.tokens for sample in samples],
         "loss_masks": masks,
         "rewards": rewards,
@@ -132,6 +132,9 @@ def to_train_data(args: Any, groups: Iterable[Any]) -> dict[str, list[Any]]:
         "rollout_mask_sums": [sums[name] for name in ids],
         "rollout_log_probs": [sample.rollout_log_probs for sample in samples],
     }
+    if samples[0].metadata and "round_number" in samples[0].metadata:
+        data["round_number"] = [sample.metadata["round_number"] for sample in samples]
+    return data
 
 
 def keep_all(args: Any, samples: list[Any], **kwargs: Any) -> Any:

@@ -6,6 +6,7 @@
 | `--custom-rm-path`                        | `turnwise.slime.reward_func`           |
 | `--custom-reward-post-process-path`       | `turnwise.slime.post_process_rewards`  |
 | `--dynamic-sampling-filter-path`          | `turnwise.slime.dynamic_filter`        |
+| `--rollout-data-postprocess-path`         | `turnwise.slime.turn_mean` (objective) |
 | `--custom-rollout-log-function-path`      | `turnwise.slime.rollout_log`           |
 | `--custom-eval-rollout-log-function-path` | `turnwise.slime.eval_log`              |
 
@@ -17,6 +18,7 @@ these samples. Written for slime 0.3.1 at commit 624b824a; this package alone im
 from turnwise.slime.hooks import close, generate
 from turnwise.slime.logs import eval_log, rollout_log
 from turnwise.slime.rewards import dynamic_filter, post_process_rewards, reward_func
+from turnwise.slime.turns import turn_mean
 
 __all__ = [
     "close",
@@ -26,4 +28,5 @@ __all__ = [
     "post_process_rewards",
     "reward_func",
     "rollout_log",
+    "turn_mean",
 ]

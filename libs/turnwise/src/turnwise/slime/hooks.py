@@ -54,6 +54,7 @@ from turnwise.slime.settings import (
     read_sampling,
     read_settings,
 )
+from turnwise.slime.turns import mark_turns
 
 ENGINE_DEADLINE_S = 3600.0
 """Beyond any deadline of a method, which sets its own."""
@@ -124,6 +125,8 @@ async def generate(
             episode = _lost(job, BoundaryError(Boundary.ENGINE, what))
             samples = write(episode, Record())
         accounts.settle(episode)
+    if shared.settings.objective == "turn-mean":
+        mark_turns(samples)
     if shared.lists:
         return samples
     if len(samples) > 1:

@@ -76,8 +76,9 @@ def to_samples(
         raise ConfigError(f"{len(segments)} segments, and the sample has no index to share")
     masked = record.replayed if _masks_old_turns(args) and not evaluation else 0
     samples = [sample, *(_sibling(sample) for _ in segments[1:])]
+    unwritten = dict(enumerate(record.turns))
     for one, segment in zip(samples, segments, strict=False):
-        _write_segment(args, one, segment, record.turns, masked)
+        _write_segment(args, one, segment, unwritten, masked)
         one.response = _text(profile, one.tokens[segment.prompt_length :])
     if not segments:
         _write_placeholder(args, sample, profile)
@@ -160,20 +161,22 @@ def _write_segment(
     args: Any,
     sample: Any,
     segment: tokendelta.Sample,
-    turns: Sequence[Mapping[str, Any]],
+    unwritten: dict[int, dict[str, Any]],
     masked_turns: int,
 ) -> None:
+    """Takes the turns that it writes out of `unwritten`."""
     clear(sample)
     sample.tokens = segment.ids[: segment.prompt_length].tolist()
     old: list[tuple[int, int]] = []
-    for start, stop, turn in _runs(segment):
+    for start, stop, trained in _runs(segment):
         ids = segment.ids[start:stop].tolist()
-        if turn is None:
+        if not trained:
             sample.append_response_tokens(args, tokens=ids, trainable=False)
             continue
         place = start - segment.prompt_length
         logprobs = segment.logprobs[place : place + len(ids)].tolist()
-        meta = _meta_for(turns[turn], len(ids))
+        turn = _find_turn(ids, unwritten)
+        meta = _meta_for(unwritten.pop(turn), len(ids))
         sample.append_response_tokens(
             args, tokens=ids, log_probs=logprobs, trainable=True, meta_info=meta
         )
@@ -185,12 +188,21 @@ def _write_segment(
         sample.loss_mask[start:stop] = [0] * (stop - start)
 
 
-def _runs(segment: tokendelta.Sample) -> Iterator[tuple[int, int, int | None]]:
-    """[start, stop) of the response region in order, and the turn where it is trained."""
+def _runs(segment: tokendelta.Sample) -> Iterator[tuple[int, int, bool]]:
+    """[start, stop) of the response region in order, and whether it is a trained turn."""
     response = [span for span in segment.spans if span.start >= segment.prompt_length]
     for turn, group in groupby(response, key=lambda span: span.turn if span.trained else None):
         spans = list(group)
-        yield spans[0].start, spans[-1].stop, turn
+        yield spans[0].start, spans[-1].stop, turn is not None
+
+
+def _find_turn(ids: Sequence[int], unwritten: Mapping[int, Mapping[str, Any]]) -> int:
+    """The first turn that was sampled so. A method with a session for each segment numbers its
+    turns anew in each, and may ask the engine for turns that it does not train on."""
+    for number, turn in unwritten.items():
+        if turn["ids"][: len(ids)] == ids:
+            return number
+    raise ValueError(f"a trained run of {len(ids)} tokens is no turn of the engine")
 
 
 def _write_turns(args: Any, sample: Any, turns: Sequence[Mapping[str, Any]]) -> None:

@@ -26,12 +26,14 @@ class Settings:
     Attributes:
         method: Name or import path.
         options: What is left for the method.
+        objective: How losses are averaged (`turnwise.objective`); None leaves it to slime's flags.
         tool_format: A name of `toolparse.formats()`.
         on_rewrite: What to do where the template rewrites history (see `tokendelta.Session`).
     """
 
     method: str
     options: Mapping[str, Any]
+    objective: str | None
     tool_format: str
     on_rewrite: Literal["keep", "fork", "error"]
 
@@ -57,6 +59,7 @@ def read_settings(args: Any) -> Settings:
     return Settings(
         method=given["method"],
         options=options,
+        objective=options.get("objective"),
         tool_format=shared["tool_format"] or server_format or DEFAULT_TOOL_FORMAT,
         on_rewrite=on_rewrite,
     )
