@@ -13,8 +13,8 @@
 The first four want exact calculation, the last three want words to be understood; `helpers` says
 who is good at what. Every answer is an integer, computed here from the numbers that were drawn.
 
-Training and held-out problems share none: a problem's side follows from its canonical wording
-alone (`is_held_out`), whatever the seed, and another phrasing of it stays on its side.
+Training, tune and held-out problems share none: a problem's side follows from its canonical wording
+alone (`side`), whatever the seed, and another phrasing of it stays on its side.
 """
 
 from __future__ import annotations
@@ -29,10 +29,9 @@ from typing import Literal
 from turnwise.rollout import derive_seed
 
 LEVELS = (1, 2, 3)
-HELD_OUT_SHARE = 0.25
 _TRIES = 2_000
 
-Split = Literal["train", "held-out"]
+Split = Literal["train", "tune", "held-out"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,9 +297,11 @@ _FAMILIES: dict[str, Callable[[random.Random, int], _Draw]] = {
 FAMILIES = tuple(_FAMILIES)
 
 
-def is_held_out(canonical: str) -> bool:
-    """Whether the problem of this canonical wording is held out: a quarter of all are."""
-    return hashlib.sha256(canonical.encode()).digest()[0] < 256 * HELD_OUT_SHARE
+def side(canonical: str) -> Split:
+    """Where the problem of this canonical wording belongs: a quarter of all are held out, an eighth
+    is for choosing settings."""
+    place = hashlib.sha256(canonical.encode()).digest()[1]
+    return "held-out" if place < 64 else "tune" if place < 96 else "train"
 
 
 def make_problems(
@@ -336,7 +337,7 @@ def make_problems(
                 draw = _FAMILIES[family](rng, level)
                 text = rng.choice(draw.phrasings)
                 canonical = draw.phrasings[0]
-                if canonical in made or is_held_out(canonical) != (split == "held-out"):
+                if canonical in made or side(canonical) != split:
                     continue
                 digest = hashlib.sha256(canonical.encode()).hexdigest()[:8]
                 name = f"{family}-{level}-{digest}"

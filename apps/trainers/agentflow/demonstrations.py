@@ -1,0 +1,256 @@
+"""Demonstrations for the warm start: questions answered by a planner that knows no tool's worth.
+
+1. The analysis says what kind of question it is and how large its numbers are. It is right, and it
+   says nothing about tools.
+2. Every next step names a tool by the toss of a coin, whatever the question and whatever happened
+   before (`CODER_SHARE`), under a sub-goal that fits the question.
+3. A stated share of next steps breaks the form (`Flaw`).
+
+So the planner that learns from them can read questions and write steps, but it has no reason to
+prefer a tool, and a habit of breaking the form: reinforcement learning has both to set right.
+Episodes go through the loop that training and evaluation use, with the same helpers and tools;
+only the programs run in this process, since all of them are `codewriter`'s own. Demonstration i of
+a seed depends on the seed and i alone, and none is of a held-out problem.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import tokendelta
+from numpy.typing import NDArray
+from turnwise.engine import Completion, SamplingParams
+from turnwise.episode import Episode
+from turnwise.policy import Policy
+from turnwise.rollout import derive_seed
+
+from apps.trainers.agentflow.episode import run_episode
+from apps.trainers.agentflow.memory import Action, Memory
+from apps.trainers.agentflow.mental import UNKNOWN
+from apps.trainers.agentflow.problems import Problem, make_problems
+from apps.trainers.agentflow.services import Question, Services
+
+CODER_SHARE = 0.5
+MAX_CONTEXT_TOKENS = 512
+_PER_CELL = 300
+
+Flaw = Literal["no tool", "unknown tool", "two tools", "words after", "wrong order"]
+FLAWS: tuple[Flaw, ...] = get_args(Flaw)
+
+_KINDS = (
+    ("sum of k^2", "a sum of squares over a range", "Find the sum of the squares."),
+    ("sum of all integers", "a sum over a range", "Find the sum of the range."),
+    ("common divisor", "a common divisor", "Find the common divisor."),
+    ("remainder", "the remainder of a power", "Find the remainder."),
+    ("larger root", "a root of an equation", "Find the root."),
+    ("y =", "two equations", "Solve the equations."),
+    ("x +", "one equation", "Solve the equation."),
+    ("than", "a comparison of things", "Compare the things."),
+    ("fills", "a story about boxes", "Work out the story."),
+    ("gives", "a story about giving", "Work out the story."),
+    (" * ", "a formula", "Work out the formula."),
+    (" in ", "a measure in another unit", "Convert the measure."),
+    ("", "a fact about things", "Recall the fact."),
+)
+
+
+def kind(question: str) -> tuple[str, str]:
+    """What a question is about, and the sub-goal that fits it."""
+    return next((name, goal) for sign, name, goal in _KINDS if sign in question)
+
+
+def analysis(question: str) -> str:
+    """Kind and size of a question, in two sentences."""
+    largest = max((int(number) for number in re.findall(r"[0-9]+", question)), default=None)
+    size = "no numbers"
+    if largest is not None:
+        size = f"{'small' if largest < 20 else 'middling' if largest < 100 else 'large'} numbers"
+    return f"The question is about {kind(question)[0]}. It has {size}."
+
+
+def next_step(question: str, tool: str, flaw: Flaw | None) -> str:
+    """A step in the compact form, broken in one way if there is a flaw."""
+    goal, other = kind(question)[1], "base_generator" if tool == "python_coder" else "python_coder"
+    if flaw == "no tool":
+        return f"Sub-Goal: {goal}"
+    if flaw == "unknown tool":
+        return f"Sub-Goal: {goal}\nTool Name: calculator"
+    if flaw == "two tools":
+        return f"Sub-Goal: {goal}\nTool Name: {tool}, {other}"
+    if flaw == "words after":
+        return f"Sub-Goal: {goal}\nTool Name: {tool}\nThen check it."
+    if flaw == "wrong order":
+        return f"Tool Name: {tool}\nSub-Goal: {goal}"
+    return f"Sub-Goal: {goal}\nTool Name: {tool}"
+
+
+class UninformedPlanner:
+    """Says the turns of one demonstration, each token with log-prob 0. Keeps the engine contract.
+
+    Attributes:
+        said: Its turns so far, with the flaw of each.
+    """
+
+    def __init__(
+        self, question: str, rng: random.Random, *, flaw_share: float, tokenizer: Any
+    ) -> None:
+        self._question, self._rng, self._flaw_share = question, rng, flaw_share
+        self._tokenizer = tokenizer
+        self.said: list[tuple[str, Flaw | None]] = []
+
+    async def generate(
+        self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
+    ) -> Completion:
+        text, flaw = analysis(self._question), None
+        if self.said:
+            tool = "python_coder" if self._rng.random() < CODER_SHARE else "base_generator"
+            flaw = self._rng.choice(FLAWS) if self._rng.random() < self._flaw_share else None
+            text = next_step(self._question, tool, flaw)
+        self.said.append((text, flaw))
+        ids = [
+            *self._tokenizer.encode(text, add_special_tokens=False),
+            self._tokenizer.eos_token_id,
+        ]
+        return Completion(
+            np.array(ids, dtype=np.int32), np.zeros(len(ids), dtype=np.float32), "stop"
+        )
+
+    async def release(self, session_id: str) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstrations:
+    """Recorded turns, one after the other.
+
+    Attributes:
+        ids: uint16[N], all tokens.
+        trained: bool[N], the planner's own.
+        offsets: int64[turns + 1], where each begins, and N.
+        flawed: bool[turns], whether the turn breaks the form.
+    """
+
+    ids: NDArray[np.uint16]
+    trained: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+    flawed: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.flawed)
+
+
+async def play(
+    problem: Problem,
+    services: Services,
+    tokenizer: Any,
+    profile: tokendelta.Profile,
+    *,
+    seed: int,
+    flaw_share: float,
+) -> tuple[Episode, list[bool]]:
+    """The question answered by a planner that knows no tool's worth, and which turns are flawed.
+
+    Raises:
+        RuntimeError: the loop read a turn otherwise than it was meant, or lost the episode.
+    """
+    planner = UninformedPlanner(
+        problem.text, random.Random(seed), flaw_share=flaw_share, tokenizer=tokenizer
+    )
+    policy = Policy(engine=planner, profile=profile, max_context_tokens=MAX_CONTEXT_TOKENS)
+    episode = await run_episode(
+        Question(problem.id, problem.text, problem.answer),
+        policy,
+        services,
+        rollout_id=problem.id,
+        group_id=problem.id,
+        seed=seed,
+    )
+    flaws = [flaw is not None for _, flaw in planner.said]
+    if not episode.ending.by_policy or episode.metrics["malformed"] != sum(flaws):
+        raise RuntimeError(
+            f"{problem.id}: {episode.ending.label} ({episode.ending.error}) with "
+            f"{episode.metrics['malformed']:g} malformed turns after {planner.said}"
+        )
+    return episode, flaws
+
+
+def demonstrated(seed: int, count: int) -> Iterator[Problem]:
+    """Problem 0 to count - 1 of a seed; all are of the training side."""
+    problems = make_problems("train", per_cell=_PER_CELL, seed=derive_seed(seed, "problems"))
+    cells: dict[tuple[str, int], list[Problem]] = {}
+    for problem in problems:
+        cells.setdefault((problem.family, problem.level), []).append(problem)
+    of_cell = list(cells.values())
+    for index in range(count):
+        rng = random.Random(derive_seed(seed, "demonstration", index))
+        yield rng.choice(of_cell[index % len(of_cell)])
+
+
+async def record(
+    services: Services,
+    tokenizer: Any,
+    profile: tokendelta.Profile,
+    *,
+    seed: int,
+    count: int,
+    flaw_share: float,
+    concurrency: int = 32,
+) -> Demonstrations:
+    """Plays demonstrations 0 to count - 1 of a seed, every turn a row.
+
+    Raises RuntimeError as `play` does.
+    """
+    gate = asyncio.Semaphore(concurrency)
+
+    async def one(index: int, problem: Problem) -> tuple[Episode, list[bool]]:
+        async with gate:
+            return await play(
+                problem,
+                services,
+                tokenizer,
+                profile,
+                seed=derive_seed(seed, "turns", index),
+                flaw_share=flaw_share,
+            )
+
+    played = await asyncio.gather(
+        *(one(index, problem) for index, problem in enumerate(demonstrated(seed, count)))
+    )
+    samples = [sample for episode, _ in played for sample in episode.segments]
+    return _joined(samples, [flaw for _, flaws in played for flaw in flaws])
+
+
+def _joined(samples: Sequence[tokendelta.Sample], flawed: Sequence[bool]) -> Demonstrations:
+    trained = [np.concatenate([np.zeros(s.prompt_length), s.loss_mask]) > 0 for s in samples]
+    lengths = [len(sample.ids) for sample in samples]
+    return Demonstrations(
+        ids=np.concatenate([sample.ids for sample in samples]).astype(np.uint16),
+        trained=np.concatenate(trained),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        flawed=np.array(flawed, dtype=bool),
+    )
+
+
+def corpus(services: Services, *, seed: int, count: int) -> Iterator[str]:
+    """What a planner reads and writes on `count` problems, to learn the tokenizer from."""
+    memory, prompts, steps = Memory(), services.prompts, services.budgets.max_steps
+    memory.add(Action("base_generator", "Recall the fact.", {}, UNKNOWN))
+    failed = "The program failed: Traceback (most recent call last): NameError is not defined"
+    memory.add(Action("python_coder", "Compare the things.", {}, failed, failed="error"))
+    for problem in demonstrated(seed, count):
+        said = analysis(problem.text)
+        yield f"user\n{prompts.analysis(problem.text, services.toolbox, max_steps=steps)}"
+        yield f"assistant\n{said}"
+        shown = prompts.next_step(problem.text, said, services.toolbox, memory, steps_left=steps)
+        yield f"user\n{shown}"
+        for tool in services.toolbox.names:
+            yield f"assistant\n{next_step(problem.text, tool, None)}"

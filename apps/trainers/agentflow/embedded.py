@@ -1,0 +1,131 @@
+"""What an episode needs on this machine alone, and what fixed choices of a tool score with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tokendelta
+from numpy.typing import NDArray
+from turnwise.engine import Completion, SamplingParams
+from turnwise.judge import Judge
+from turnwise.policy import Policy
+from turnwise.sandbox import Sandbox, SandboxConfig
+
+from apps.trainers.agentflow.episode import run_episode
+from apps.trainers.agentflow.helpers import rule_models
+from apps.trainers.agentflow.problems import Problem
+from apps.trainers.agentflow.prompts import make_prompts
+from apps.trainers.agentflow.services import Budgets, OnMalformed, Question, Services
+from apps.trainers.agentflow.toolbox import make_toolbox
+from apps.trainers.agentflow.tools.tool import ToolParts
+
+CEILING = "the better of the two on every question"
+TOOLS = ("base_generator", "python_coder")
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Services of this machine.
+
+    Attributes:
+        services: Rule-based helpers, both tools, a judge without a model.
+        tier: The sandbox's isolation in force.
+    """
+
+    services: Services
+    tier: str
+
+
+@asynccontextmanager
+async def embedded(
+    *, prompt: str = "compact", max_steps: int = 3, on_malformed: OnMalformed = "stop"
+) -> AsyncIterator[Embedded]:
+    """Starts sandbox and judge; both end with the block."""
+    models = rule_models()
+    sandbox = Sandbox(SandboxConfig(packages=()))
+    judge = Judge()
+    try:
+        tier = await sandbox.start()
+        prompts = make_prompts(prompt)
+        parts = ToolParts(models=models, prompts=prompts, sandbox=sandbox)
+        yield Embedded(
+            Services(
+                executor=models["executor"],
+                verifier=models["verifier"],
+                final=models["final"],
+                toolbox=make_toolbox(TOOLS, parts),
+                judge=judge,
+                prompts=prompts,
+                budgets=Budgets(max_steps=max_steps),
+                on_malformed=on_malformed,
+            ),
+            tier,
+        )
+    finally:
+        await judge.close()
+        await sandbox.close()
+
+
+class FixedPlanner:
+    """Names the same tool in every step, whatever the question. Keeps the engine contract."""
+
+    def __init__(self, tool: str, labels: Sequence[str], tokenizer: Any) -> None:
+        step = [f"{label}: Answer the question." for label in labels[:-1]]
+        text = "\n".join([*step, f"{labels[-1]}: {tool}"])
+        self._ids = np.array(
+            [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id],
+            dtype=np.int32,
+        )
+
+    async def generate(
+        self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
+    ) -> Completion:
+        return Completion(self._ids, np.zeros(len(self._ids), dtype=np.float32), "stop")
+
+    async def release(self, session_id: str) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
+async def baselines(
+    problems: Sequence[Problem], made: Embedded, tokenizer: Any, profile: tokendelta.Profile
+) -> dict[str, float]:
+    """What planners that always name one tool score, and one that names the right one if any is.
+
+    Played through the episode loop. Everything but the planner is deterministic, so one episode a
+    question is exact.
+    """
+
+    async def scores(tool: str) -> list[float]:
+        policy = Policy(
+            engine=FixedPlanner(tool, made.services.prompts.labels, tokenizer),
+            profile=profile,
+            max_context_tokens=4_096,
+        )
+        gate = asyncio.Semaphore(32)
+
+        async def one(problem: Problem) -> float:
+            async with gate:
+                episode = await run_episode(
+                    Question(problem.id, problem.text, problem.answer),
+                    policy,
+                    made.services,
+                    rollout_id=f"{tool}/{problem.id}",
+                    group_id=problem.id,
+                    seed=0,
+                )
+            return episode.score or 0.0
+
+        return list(await asyncio.gather(*map(one, problems)))
+
+    never, always = [await scores(tool) for tool in TOOLS]
+    both = [max(pair) for pair in zip(never, always, strict=True)]
+    named = {"always the coder": always, "never the coder": never, CEILING: both}
+    return {name: float(np.mean(values)) for name, values in named.items()}
