@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from turnwise.config import Config
+from turnwise.judge import JudgeConfig
 from turnwise.models import JudgeModelConfig, ModelConfig
 from turnwise.sandbox import SandboxConfig
 
@@ -14,8 +16,12 @@ from apps.trainers.agentflow.memory import MIN_CHARACTERS
 from apps.trainers.agentflow.prompts import PromptName
 from apps.trainers.agentflow.services import Budgets, OnMalformed
 from apps.trainers.agentflow.tools.base_generator import BaseGenerator
-from apps.trainers.agentflow.tools.python_coder import PythonCoder
+from apps.trainers.agentflow.tools.python_coder import CODER, PythonCoder
 
+ROLES = ("executor", "verifier", "final", BaseGenerator.name, CODER)
+"""What frozen models do in an episode."""
+LOOP = ROLES[:3]
+"""Roles that an episode needs whatever its tools are."""
 _DEFAULT = Budgets()
 
 
@@ -35,19 +41,28 @@ class ModelsConfig(Config):
     coder: ModelConfig | None = None
     """Writes the programs of the tool python_coder."""
     judge: JudgeModelConfig | None = None
-    """Grades what the rule can't; without one such an answer loses the episode."""
+    """Grades what the rule can't; without one such an answer counts as wrong."""
 
-    def of(self, role: str) -> ModelConfig | None:
-        """The model of a role: its own, else `base`."""
-        own: ModelConfig | None = getattr(self, role)
-        return own or self.base
+    def by_name(self) -> dict[str, ModelConfig]:
+        """The models that are given, but for the judge."""
+        given = {name: getattr(self, name) for name in ("base", *ROLES)}
+        return {name: model for name, model in given.items() if model is not None}
+
+    def player(self, role: str) -> str | None:
+        """The name of the model that plays a role: its own, else `base`, else None."""
+        given = self.by_name()
+        return role if role in given else "base" if "base" in given else None
 
 
 class AgentFlowOptions(Config):
     """`args.turnwise` of the method agentflow: the options of a run's [agentflow]."""
 
-    models: ModelsConfig
+    helpers: Literal["models", "rules"] = "models"
+    """Who helps the planner: frozen models, or rules that know the generated problems alone."""
+    models: ModelsConfig = ModelsConfig()
     """Frozen models by role."""
+    judge: JudgeConfig = JudgeConfig()
+    """How answers are graded; the judge model is models.judge."""
     tools: tuple[str, ...] = Field(default=(BaseGenerator.name, PythonCoder.name), min_length=1)
     """Tools in the order in which the planner is shown them: by name, or package.module:Class."""
     documents: Path | None = None
@@ -78,3 +93,22 @@ class AgentFlowOptions(Config):
     """How often an unreadable command is asked for again."""
     sandbox: SandboxConfig = SandboxConfig()
     """Isolation and limits of a program."""
+
+    @model_validator(mode="after")
+    def _has_helpers(self) -> AgentFlowOptions:
+        if self.helpers == "rules":
+            if self.models.by_name():
+                raise ValueError("models: helpers rules take none but the judge")
+            return self
+        missing = [role for role in LOOP if self.models.player(role) is None]
+        if missing:
+            raise ValueError(
+                f"models: {' and '.join(missing)} have no model; give models.base, or each its own"
+            )
+        return self
+
+    @property
+    def budgets(self) -> Budgets:
+        """Bounds of one episode."""
+        names = (field.name for field in fields(Budgets))
+        return Budgets(**{name: getattr(self, name) for name in names})

@@ -59,6 +59,7 @@ from turnwise.episode import (
     Limit,
     crossing,
 )
+from turnwise.judge import Verdict
 from turnwise.models import FrozenModel
 from turnwise.policy import Policy
 from turnwise.rollout import derive_seed
@@ -147,8 +148,8 @@ class _Run:
         self.text = self.plain(question.text)
         self.analysis = ""
         self.answer = ""
-        self.correct: bool | None = None
-        self.graded_by = ""
+        self.verdict: Verdict | None = None
+        self.reward = 0.0
         self.waiting_for = Boundary.ENVIRONMENT
         self.counts: Counter[str] = Counter()
         self.helper_tokens = 0
@@ -291,15 +292,12 @@ class _Run:
         started = time.perf_counter()
         try:
             async with crossing(Boundary.JUDGE):
-                grade = await services.judge.grade(
+                self.verdict = await services.judge.grade(
                     self.question.text, self.answer, self.question.answer
                 )
+                self.reward = self.verdict.score()
         finally:
             self.seconds["judge_s"] += time.perf_counter() - started
-        self.graded_by = grade.by
-        if grade.correct is None:
-            raise BoundaryError(Boundary.JUDGE, "the judge can't tell whether the answer is right")
-        self.correct = grade.correct
 
     async def _turn(self, prompt: str) -> Turn | Overflow:
         self.waiting_for = Boundary.ENGINE
@@ -365,12 +363,10 @@ class _Run:
 
     def score(self) -> float:
         """The verdict less the penalties, in [0, 1]."""
-        if self.correct is None:
-            return 0.0
         penalty = 0.0
         if self.services.on_malformed == "penalty":
             penalty = self.services.malformed_penalty * self.counts["malformed"]
-        return max(0.0, float(self.correct) - penalty)
+        return max(0.0, self.reward - penalty)
 
     def metrics(self) -> dict[str, float]:
         named = ("turns", "steps", "cut_turns", "malformed", "retries", "tool_calls", "tool_failed")
@@ -381,6 +377,7 @@ class _Run:
             **{name: float(count) for name, count in self.counts.items()},
             **{name: float(count) for name, count in self.planner.counts.items()},
             "total_tokens": float(self.total_tokens),
+            "judged": float(self.verdict is not None and self.verdict.by == "judge"),
             "engine_s": self.planner.engine_s,
             **{name: self.seconds[name] for name in ("helper_s", "tool_s", "judge_s")},
         }
@@ -391,8 +388,7 @@ class _Run:
             "seed": self.seed,
             "answer": self.answer,
             "truth": self.question.answer,
-            "correct": self.correct,
-            "graded_by": self.graded_by,
+            "verdict": self.verdict.row() if self.verdict is not None else None,
             "on_malformed": self.services.on_malformed,
             "weight_versions": sorted(self.planner.weight_versions),
             "release_error": self.planner.release_error,

@@ -18,6 +18,8 @@ CUT_CHARACTERS = 128
 """What a text keeps before whole actions are left out."""
 MIN_CHARACTERS = 512
 """Room for one action, however long its texts are."""
+# JSON writes these as they are, and readers take them for the end of a line.
+_LINE_ENDS = {ord(character): f"\\u{ord(character):04x}" for character in "\x85\u2028\u2029"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class Memory:
 def _lines(actions: Sequence[tuple[int, Action]], limit: int, left_out: int, compact: bool) -> str:
     rows: list[dict[str, Any]] = [{"steps_left_out": left_out}] if left_out else []
     rows += [_row(number, action, limit, compact) for number, action in actions]
-    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    return "\n".join(json.dumps(row, ensure_ascii=False).translate(_LINE_ENDS) for row in rows)
 
 
 def _row(number: int, action: Action, limit: int, compact: bool) -> dict[str, Any]:

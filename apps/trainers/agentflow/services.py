@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from turnwise.judge import Verdict
 from turnwise.models import FrozenModel
 
 from apps.trainers.agentflow.prompts import Prompts
@@ -14,23 +15,14 @@ from apps.trainers.agentflow.toolbox import Toolbox
 OnMalformed = Literal["retry", "penalty", "stop"]
 
 
-class Grade(Protocol):
-    """What a grader found: `correct` is None where nobody could tell; `by` names who did."""
-
-    @property
-    def correct(self) -> bool | None: ...
-
-    @property
-    def by(self) -> str: ...
-
-
 class Grader(Protocol):
     """Compares an answer with the truth, as `turnwise.judge.Judge` does."""
 
-    async def grade(self, question: str, answer: str, truth: str) -> Grade:
-        """
+    async def grade(self, question: str, answer: str, truth: str) -> Verdict:
+        """The verdict; one that is unknown loses the episode.
+
         Raises:
-            BoundaryError: it is broken.
+            BoundaryError: the grader is broken.
         """
         ...
 

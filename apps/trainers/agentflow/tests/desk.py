@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from turnwise.engine import SamplingParams
 from turnwise.engine.scripted import Reply, ScriptedEngine, reply
 from turnwise.episode import Episode
+from turnwise.judge import Verdict
 from turnwise.models import Answer
 from turnwise.policy import Policy
 
@@ -117,12 +118,6 @@ class Model:
         return Answer(answer, *self.tokens)
 
 
-@dataclass(frozen=True)
-class Verdict:
-    correct: bool | None
-    by: str = "rule"
-
-
 @dataclass
 class Judge:
     """Right if the truth is in the answer; or what it is told: a verdict, an exception, seconds."""
@@ -138,7 +133,7 @@ class Judge:
             await asyncio.sleep(self.verdict)
         if isinstance(self.verdict, Verdict):
             return self.verdict
-        return Verdict(truth in answer)
+        return Verdict(truth in answer, "rule")
 
 
 class Scripted(Tool):

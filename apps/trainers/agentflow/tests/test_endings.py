@@ -9,6 +9,7 @@ import pytest
 from turnwise.engine.scripted import Reply, fail, reply
 from turnwise.episode import Boundary, BoundaryError, Episode
 from turnwise.group import make_groups
+from turnwise.judge import Verdict
 from turnwise.ledger import Ledger
 from turnwise.rollout import Rollout, run_rollouts
 
@@ -20,7 +21,6 @@ from apps.trainers.agentflow.tests.desk import (
     Judge,
     Oracle,
     Scripted,
-    Verdict,
     decode,
     play,
     policy,
@@ -58,7 +58,11 @@ LOSSES: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     ),
     "a tool's model": (["Hm.", step()], {"tools": [Scripted(GONE)]}, "lost:engine"),
     "the judge": (["Hm.", step()], {"judge": Judge(RuntimeError("bug"))}, "lost:judge"),
-    "a judge that can't tell": (["Hm.", step()], {"judge": Judge(Verdict(None))}, "lost:judge"),
+    "a judge that can't tell": (
+        ["Hm.", step()],
+        {"judge": Judge(Verdict(None, "judge", error="no verdict"))},
+        "lost:judge",
+    ),
     "wall clock at a helper": (
         ["Hm.", step()],
         {"executor": [60.0], "budgets": {"wall_s": 0.05}},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from turnwise.episode import Episode
+from turnwise.judge import Verdict
 from turnwise.rollout import derive_seed
 
 from apps.trainers.agentflow import sections
@@ -15,7 +16,6 @@ from apps.trainers.agentflow.tests.desk import (
     Judge,
     Oracle,
     Scripted,
-    Verdict,
     decode,
     play,
     say,
@@ -124,7 +124,7 @@ async def test_the_judge_sees_the_question_the_final_answer_and_the_truth() -> N
 
 async def test_who_graded_and_what_was_used_is_told() -> None:
     episode, _ = await play("Hm.", step(), judge=Judge(Verdict(True, "judge")))
-    assert episode.info["graded_by"] == "judge" and episode.info["correct"] is True
+    assert episode.info["verdict"]["by"] == "judge" and episode.metrics["judged"] == 1
     counts = episode.metrics
     assert (counts["turns"], counts["steps"], counts["tool_calls"]) == (2, 1, 1)
     planner = counts["prompt_tokens"] + counts["sampled_tokens"]

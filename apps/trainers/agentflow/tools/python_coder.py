@@ -40,6 +40,7 @@ class PythonCoder(Tool):
     """One program by the model of the role `coder`, run once."""
 
     name = "python_coder"
+    runs_code = True
     description = (
         "Has a Python program written for a task and runs it: exact arithmetic, algebra, counting,"
         " search, simulation."

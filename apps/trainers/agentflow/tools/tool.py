@@ -72,7 +72,7 @@ class ToolParts:
 
     Attributes:
         models: Frozen models by role.
-        sandbox: Runs code; None where no tool may.
+        sandbox: Runs code, for tools that say so; None where none may.
         prompts: How models are asked.
         documents: JSONL file of the documents to search.
     """
@@ -90,11 +90,13 @@ class Tool(ABC):
         name: Lower-case words joined by `_`.
         description: What it does and what for, one or two sentences.
         Arguments: Its arguments; each field has a description.
+        runs_code: Whether the sandbox has to be started for it.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
     Arguments: ClassVar[type[ToolArguments]]
+    runs_code: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
