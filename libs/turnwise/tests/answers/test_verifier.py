@@ -76,6 +76,12 @@ WORDS = [
     ("Anna", "Evelyn"),
     ("", "7"),
     ("}7{", "8"),
+    (r"8} or \boxed{9", "8"),
+    (r"cut off: \boxed{8", "8"),
+    (r"\boxed{8}", "8"),
+    ("the answer is 8", "8"),
+    ("8 or maybe 9", "8"),
+    (r"\text{not } 8", "8"),
     ("sin(x)", r"\cos(x)"),
     ("\x00", "5.5"),
     ("\u4e94", "5"),
@@ -242,7 +248,10 @@ async def test_a_worker_that_dies_at_its_start_is_a_failure_of_the_judge(
 async def test_memory_is_bounded_and_running_out_of_it_decides_nothing(
     stand_in: Callable[[str], None],
 ) -> None:
-    stand_in("def parse(text, **options): return bytearray(500 * 2**20)")
+    stand_in(
+        "LatexExtractionConfig = dict\n"
+        "def parse(text, config, **options): return bytearray(500 * 2**20)"
+    )
     async with verifying(memory_mb=600) as verifier:
         assert await verifier.check("1/2", "0.5") == Check(None, "costly")
         assert verifier.started == 1 and not verifier._alive

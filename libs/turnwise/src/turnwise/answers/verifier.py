@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from turnwise.answers import worker
+from turnwise.answers.boxed import boxed
 from turnwise.episode import Boundary, BoundaryError
 
 Why = Literal["", "words", "costly", "late", "broken"]
@@ -263,7 +264,8 @@ def _at_a_glance(prediction: str, truth: str) -> Check | None:
         return Check(True)
     if _INTEGER.fullmatch(left) and _INTEGER.fullmatch(right):
         return Check(int(left) == int(right))
-    if not left:
+    # Braces that open nothing, or a box, would change what the worker's box holds.
+    if not left or any(boxed(f"\\boxed{{{text}}}") != text for text in (left, right)):
         return Check(None, "words")
     return None
 

@@ -64,7 +64,9 @@ def _compare(math_verify: Any, sympy: Any, prediction: str, truth: str) -> dict[
 
 
 def _parse(math_verify: Any, text: str) -> Any:
-    return math_verify.parse(f"\\boxed{{{text}}}", parsing_timeout=None)
+    """The whole text as one formula; numbers in the middle of prose are not looked for."""
+    whole = [math_verify.LatexExtractionConfig(boxed_match_priority=0)]
+    return math_verify.parse(f"\\boxed{{{text}}}", whole, parsing_timeout=None)
 
 
 def _has_words(text: str) -> bool:
