@@ -29,6 +29,7 @@ from slime_standin.servers import (
 )
 from turnwise.config import ConfigError
 from turnwise.engine.chat import MAX_ANSWER_BYTES, ChatClient, ChatConfig, ChatReply
+from turnwise.engine.chat_answer import ToolCall
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
 from turnwise.spend import SpendCapReached
 
@@ -80,6 +81,40 @@ def no_choices(answer: dict[str, Any]) -> None:
 
 def content(value: Any) -> Misbehaviour:
     return edit(lambda answer: answer["choices"][0]["message"].update(content=value))
+
+
+TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
+
+
+def calling(words: str | None) -> Misbehaviour:
+    """An answer with a tool call beside the words."""
+    return edit(
+        lambda answer: answer["choices"][0]["message"].update(content=words, tool_calls=[CALL])
+    )
+
+
+async def test_a_call_of_a_tool_that_was_offered_is_an_answer() -> None:
+    async with endpoint(calling(None)) as (client, server):
+        reply = await client.complete(HELLO, tools=TOOLS)
+    assert (reply.text, reply.tool_calls) == ("", (ToolCall("c1", "find", "{}"),))
+    assert server.calls[0].body["tools"] == TOOLS and len(server.calls) == 1
+
+
+async def test_a_call_where_no_tool_was_offered_says_nothing_and_is_asked_for_again() -> None:
+    async with endpoint(calling(None), calling(None)) as (client, server):
+        reply = await client.complete(HELLO)
+    assert (reply.text, reply.tool_calls) == ("I want to cancel.", ())
+    assert len(server.calls) == 3 and client.empty_replies == 2
+    async with endpoint(*always(calling(""))) as (client, _):
+        with pytest.raises(BoundaryError, match="3 answers without words"):
+            await client.complete(HELLO)
+
+
+async def test_words_beside_a_call_of_a_tool_that_was_not_offered_are_the_answer() -> None:
+    async with endpoint(calling("Goodbye.")) as (client, _):
+        reply = await client.complete(HELLO)
+    assert (reply.text, reply.tool_calls) == ("Goodbye.", ())
 
 
 async def test_an_answer_comes_with_its_tokens() -> None:
@@ -320,7 +355,9 @@ async def test_many_429_slow_all_episodes_down_and_every_one_is_answered() -> No
 
 
 async def test_the_cap_ends_in_a_clear_error_before_anything_is_sent() -> None:
-    options = {"read_price": 0.0, "write_price": 1.0, "max_tokens": 100, "spend_cap_usd": 0.00025}
+    options: dict[str, Any] = {
+        "read_price": 0.0, "write_price": 1.0, "max_tokens": 100, "spend_cap_usd": 0.00025
+    }  # fmt: skip
     async with endpoint(**options) as (client, server):
         results = await asyncio.gather(
             *(client.complete(HELLO) for _ in range(20)), return_exceptions=True

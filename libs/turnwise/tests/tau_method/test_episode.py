@@ -249,6 +249,20 @@ async def test_the_customers_words_reach_the_policy() -> None:
     )
 
 
+async def test_words_of_the_customer_that_do_not_fit_are_noted_as_the_customers() -> None:
+    made = Customer(answers=["x" * 8000])
+    episode, _ = await play("Shall I?", user=lambda: made, limits={"max_context_tokens": 6000})
+    assert (episode.ending.label, episode.score) == ("stopped:context", 0.0)
+    assert episode.info["overflow_by"] == "customer"
+    assert episode.metrics["overflow/user"] == 1
+    own, _ = await play(
+        reply([65] * 2000, finish="length"),
+        limits={"max_context_tokens": 6000, "max_new_tokens": 8192},
+    )
+    assert own.ending.label == "stopped:context"
+    assert own.info["overflow_by"] == "" and "overflow/user" not in own.metrics
+
+
 async def test_a_turn_given_back_unfinished_cancels_the_episode() -> None:
     episode, _ = await play(reply([1, 2, 3], finish="abort"))
     assert (episode.ending.label, episode.score) == ("cancelled", None)

@@ -33,6 +33,18 @@ import msgspec
 from pydantic import Field, model_validator
 
 from turnwise.config import Config, ConfigError
+from turnwise.engine.chat_answer import (
+    NoAnswer,
+    Refused,
+    ToolCall,
+    TooLong,
+    check_status,
+    encodable,
+    error_status,
+    first_choice,
+    tool_calls,
+    usage,
+)
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, crossing
 from turnwise.limiter import Limiter, Slot
 from turnwise.retry import Backoff, retry_after_s
@@ -44,13 +56,6 @@ MIN_SECRET_CHARACTERS = 8
 """A shorter key (`EMPTY` for a server of one's own) is a word that answers may hold."""
 _UNBOUNDED_REPLY_TOKENS = 4096
 _EXCERPT = 300
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|context (?:length|window)|maximum (?:context|input|prompt)|"
-    r"(?:input|prompt|request) is too long|too many (?:input )?tokens|"
-    r"input token count|range of input length",
-    re.IGNORECASE,
-)
-_USED_UP = re.compile(r"insufficient_quota|billing_hard_limit|arrearage", re.IGNORECASE)
 
 Message = Mapping[str, Any]
 """`role` and `content`; `tool_calls` of an assistant, `tool_call_id` of a tool."""
@@ -117,15 +122,6 @@ def check_url(text: str) -> None:
 
 class ConversationTooLong(BoundaryError):
     """The endpoint refuses a conversation because of its length."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call as the endpoint gave it; `arguments` is text that may be no JSON."""
-
-    id: str
-    name: str
-    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +197,8 @@ class ChatClient:
         Args:
             messages: `role` and `content` each, with what belongs to tool calls.
             tools: OpenAI function schemas of the tools that may be called.
-            usable: Whether a text says anything; one that does not counts as empty, unless a tool
-                is called.
+            usable: Whether a text says anything; one that does not counts as empty, unless one of
+                `tools` is called.
             deadline_s: Instead of the configuration's, if less.
 
         Raises:
@@ -211,7 +207,7 @@ class ChatClient:
             ConversationTooLong: the endpoint says that the messages do not fit.
             BoundaryError: no usable answer; the message says what was found.
         """
-        call = _Call(self, self._payload(messages, tools), usable)
+        call = _Call(self, self._payload(messages, tools), usable, offers_tools=bool(tools))
         limit_s = self.config.deadline_s
         if deadline_s is not None:
             limit_s = max(0.0, min(limit_s, deadline_s))
@@ -240,7 +236,7 @@ class ChatClient:
     def _payload(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> bytes:
         body: dict[str, Any] = {
             "model": self.config.model,
-            "messages": [_encodable(message) for message in messages],
+            "messages": [encodable(message) for message in messages],
         }
         if tools:
             body["tools"] = list(tools)
@@ -279,7 +275,7 @@ class ChatClient:
         return self._pools[loop]
 
     async def _send(self, payload: bytes) -> tuple[int, str | None, bytes]:
-        """Status, `Retry-After` and body. Raises _NoAnswer; _Refused if the body is too long."""
+        """Status, `Retry-After` and body. Raises NoAnswer; Refused if the body is too long."""
         try:
             async with self._pool().post(
                 self._url, data=payload, headers=self._headers(), allow_redirects=False
@@ -289,30 +285,11 @@ class ChatClient:
                     body += chunk
                     if len(body) > MAX_ANSWER_BYTES:
                         response.close()
-                        raise _Refused(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
+                        raise Refused(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
                 return response.status, response.headers.get("Retry-After"), bytes(body)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             what = self.hide_key(f"{type(error).__name__}: {error}".rstrip(": "))
-            raise _NoAnswer(what) from None
-
-
-class _NoAnswer(Exception):
-    """The request may be sent again."""
-
-    def __init__(self, what: str, wait_s: float | None = None) -> None:
-        super().__init__(what)
-        self.wait_s = wait_s
-
-
-class _Refused(Exception):
-    """The request will never be answered."""
-
-
-class _TooLong(_Refused):
-    """The conversation does not fit."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the conversation is too long for the model: {what}")
+            raise NoAnswer(what) from None
 
 
 class _Call:
@@ -323,12 +300,20 @@ class _Call:
         last: What came of the last one that failed.
     """
 
-    def __init__(self, client: ChatClient, payload: bytes, usable: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        client: ChatClient,
+        payload: bytes,
+        usable: Callable[[str], bool],
+        *,
+        offers_tools: bool,
+    ) -> None:
         self.sent = 0
         self.last = ""
         self._client = client
         self._payload = payload
         self._usable = usable
+        self._offers_tools = offers_tools
         self._read = len(payload) / CHARACTERS_PER_TOKEN
         self._written = client.config.max_tokens or _UNBOUNDED_REPLY_TOKENS
 
@@ -337,10 +322,10 @@ class _Call:
         while True:
             try:
                 reply = await self._once()
-            except _Refused as error:
-                kind = ConversationTooLong if isinstance(error, _TooLong) else BoundaryError
+            except Refused as error:
+                kind = ConversationTooLong if isinstance(error, TooLong) else BoundaryError
                 raise kind(client._boundary, f"{client._url}: {error}") from None
-            except _NoAnswer as error:
+            except NoAnswer as error:
                 self.last, failures = str(error), failures + 1
                 await self._pause(error.wait_s, failures, deadline)
                 client.retries += 1
@@ -381,105 +366,42 @@ class _Call:
                 client.spend.release(pledged)
 
     def _check_status(self, status: int, retry_after: str | None, text: str, slot: Slot) -> None:
-        if 200 <= status < 300:
-            return
         what = f"HTTP {status} {self._excerpt(text)}".rstrip()
-        if status not in (408, 425, 429) and status < 500:
-            if _TOO_LONG.search(text):
-                raise _TooLong(what)
-            raise _Refused(what)
-        if _TOO_LONG.search(text):
-            raise _TooLong(what)
-        if _USED_UP.search(text):
-            raise _Refused(f"the quota of the key is used up: {what}")
         wait_s = retry_after_s(retry_after, text)
-        if status == 429:
-            slot.rejected(wait_s)
-        raise _NoAnswer(what, wait_s)
+        try:
+            check_status(status, text, what, wait_s)
+        except NoAnswer:
+            if status == 429:
+                slot.rejected(wait_s)
+            raise
 
     def _take(self, text: str, slot: Slot) -> ChatReply | str:
         try:
             answer = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
             return f"no JSON ({error}): {self._excerpt(text)}"
-        if isinstance(answer, dict) and "choices" not in answer and "error" in answer:
-            self._check_error(answer["error"], slot)
-        words, finish = _first_choice(answer)
+        if (found := error_status(answer)) is not None:
+            self._check_status(found[0], None, found[1], slot)
+        words, finish = first_choice(answer)
         words = self._client.hide_key(words)
-        counted = _usage(answer)
+        counted = usage(answer)
         read, written = counted or (round(self._read), len(words) // CHARACTERS_PER_TOKEN + 1)
         self._client.spend.pay(read, written, estimated=counted is None)
         slot.succeeded(read + written)
-        calls = _tool_calls(answer, self._client.hide_key)
+        calls = self._calls(answer)
         if calls or self._usable(words):
             return ChatReply(words, finish, read, written, calls)
         return f"finish {finish or 'unknown'!r}: {self._excerpt(words or text)}"
 
-    def _check_error(self, error: object, slot: Slot) -> None:
-        """An error that comes with status 200 counts by the status in its `code`."""
-        code = error.get("code") if isinstance(error, dict) else None
-        status = code if isinstance(code, int) and 400 <= code < 600 else 400
-        self._check_status(status, None, msgspec.json.encode(error).decode(), slot)
+    def _calls(self, answer: Any) -> tuple[ToolCall, ...]:
+        """The calls of tools; none where none were offered, whatever the model made up."""
+        if not self._offers_tools:
+            return ()
+        hide = self._client.hide_key
+        return tuple(
+            ToolCall(hide(call.id), hide(call.name), hide(call.arguments))
+            for call in tool_calls(answer)
+        )
 
     def _excerpt(self, text: str) -> str:
         return " ".join(self._client.hide_key(text).split())[:_EXCERPT]
-
-
-def _encodable(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, Mapping):
-        return {name: _encodable(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_encodable(part) for part in value]
-    return value
-
-
-def _tool_calls(answer: Any, hide: Callable[[str], str]) -> tuple[ToolCall, ...]:
-    """The first choice's calls; what is missing in one is ""."""
-    try:
-        found = answer["choices"][0]["message"]["tool_calls"]
-    except (LookupError, TypeError):
-        return ()
-    calls = []
-    for call in found if isinstance(found, list) else []:
-        call = call if isinstance(call, dict) else {}
-        function = call.get("function")
-        function = function if isinstance(function, dict) else {}
-        arguments = function.get("arguments")
-        if arguments is not None and not isinstance(arguments, str):
-            arguments = msgspec.json.encode(arguments).decode()
-        parts = (call.get("id"), function.get("name"), arguments)
-        calls.append(ToolCall(*(hide(part) if isinstance(part, str) else "" for part in parts)))
-    return tuple(calls)
-
-
-def _first_choice(answer: Any) -> tuple[str, str]:
-    """Text and finish reason; "" where there is none, whatever the answer holds."""
-    choices = answer.get("choices") if isinstance(answer, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    if not isinstance(choice, dict):
-        return "", ""
-    message = choice.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, list):
-        parts = [part.get("text") for part in content if isinstance(part, dict)]
-        content = "".join(part for part in parts if isinstance(part, str))
-    finish = choice.get("finish_reason")
-    return (content if isinstance(content, str) else ""), (
-        finish if isinstance(finish, str) else ""
-    )
-
-
-def _usage(answer: Any) -> tuple[int, int] | None:
-    """Tokens read and written, None if the answer does not count both."""
-    usage = answer.get("usage") if isinstance(answer, dict) else None
-    counts = [
-        usage.get(name) if isinstance(usage, dict) else None
-        for name in ("prompt_tokens", "completion_tokens")
-    ]
-    read, written = (
-        count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
-        for count in counts
-    )
-    return None if read is None or written is None else (read, written)

@@ -1,5 +1,6 @@
-"""One tau-bench episode of a frozen model that is asked by messages and calls tools natively.
+"""One tau-bench episode of a frozen model that is asked by messages.
 
+It calls tools natively; with a text strategy it is offered none, and its words are read.
 Customer, environment, views, the rule for several calls and the limits are those of
 `turnwise.taubench.episode`; no tokens are known, so an episode has no segments.
 
@@ -25,10 +26,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from turnwise.engine.chat import ChatClient, ChatReply, ConversationTooLong, ToolCall
+from turnwise.engine.chat import ChatClient, ChatReply, ConversationTooLong
+from turnwise.engine.chat_answer import ToolCall
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
-from turnwise.taubench.actions import to_turn
+from turnwise.taubench.actions import Turn, to_turn
 from turnwise.taubench.episode import Conversation, Services
+from turnwise.taubench.strategies import TextView
 from turnwise.taubench.task import Task
 
 NOT_MADE = "Error: this call was not made; make one call at a time"
@@ -93,22 +96,16 @@ class _ChatRun(Conversation):
         self.wire = [
             {key: message[key] for key in ("role", "content")} for message in self.messages
         ]
+        answers: list[dict[str, Any]] = []
         for turn in range(self.services.max_turns):
             try:
                 reply = await self._sample()
             except ConversationTooLong:
-                return Ending.stopped(Limit.CONTEXT)
+                return self._overflow(answers)
             self._note_reply(reply, turn)
             if reply.finish == "length":
                 return Ending.stopped(Limit.TOKENS)
-            self._count_unreadable(reply)
-            decoded = to_turn(
-                reply.text,
-                [(call.name, call.arguments) for call in reply.tool_calls],
-                several=self.services.several_calls,
-            )
-            self.dropped.extend(decoded.dropped)
-            ending, answers = await self._act(decoded, turn)
+            ending, answers = await self._act(self._read(reply), turn)
             if ending is not None:
                 return ending
             self._extend_wire(reply, answers, turn)
@@ -136,13 +133,20 @@ class _ChatRun(Conversation):
             message["tool_calls"] = [_as_message(call, call.id) for call in reply.tool_calls]
         self._note({**message, "finish": reply.finish}, "policy", turn)
 
-    def _count_unreadable(self, reply: ChatReply) -> None:
+    def _read(self, reply: ChatReply) -> Turn:
+        """The actions of a turn; counts what was called, dropped and unreadable."""
+        view = self.services.view
+        if isinstance(view, TextView):
+            read = view.read(reply.text)
+            return self._decode(read.thought, read.calls, read.errors)
         calls = [(call.name, call.arguments) for call in reply.tool_calls]
-        self.counts["tool_calls"] += len(calls)
+        in_a_row = self.unreadable
+        decoded = self._decode(reply.text, calls, ())
         actions = to_turn(None, calls, several="all").actions
         broken = sum(action.error is not None for action in actions)
         self.counts["parse_errors"] += broken
-        self.unreadable = self.unreadable + 1 if broken == len(actions) else 0
+        self.unreadable = in_a_row + 1 if broken == len(actions) else 0
+        return decoded
 
     def _extend_wire(
         self, reply: ChatReply, answers: Sequence[Mapping[str, Any]], turn: int
@@ -173,6 +177,7 @@ class _ChatRun(Conversation):
             "prompt": self.services.view.name,
             "model": self.client.config.model,
             "dropped_calls": [asdict(call) for call in self.dropped],
+            "overflow_by": self.overflow_by,
         } | self._score_parts()
 
 

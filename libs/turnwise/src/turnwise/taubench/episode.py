@@ -29,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import tokendelta
 import toolparse
@@ -147,6 +147,16 @@ async def run_episode(
     )
 
 
+class _Unreadable(Protocol):
+    """A call that cannot be read, as `toolparse` and the text strategies report it."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def message(self) -> str: ...
+
+
 class Conversation:
     """Customer, environment and transcript of one episode, whoever is at the desk."""
 
@@ -162,6 +172,7 @@ class Conversation:
         self.counts: Counter[str] = Counter()
         self.unreadable = 0
         self.user_s = self.engine_s = 0.0
+        self.overflow_by = ""
 
     async def _open(self) -> None:
         """The prompt and what the customer says first."""
@@ -175,6 +186,41 @@ class Conversation:
         system = self.services.view.system(self.task.domain)
         self._note({"role": "system", "content": system}, "prompt", 0)
         self._note({"role": "user", "content": opening}, self.user_name, 0)
+
+    def _decode(
+        self,
+        content: str | None,
+        calls: Sequence[tuple[object, object]],
+        errors: Sequence[_Unreadable],
+    ) -> Turn:
+        """The actions of a turn; counts what was called, dropped and unreadable.
+
+        A tool that does not exist is the environment's to answer, as upstream's does.
+        """
+        for error in errors:
+            self.counts["parse_errors"] += 1
+            self.counts[f"parse_errors/{error.kind}"] += 1
+        decoded = to_turn(
+            content,
+            calls,
+            errors=[error.message for error in errors],
+            several=self.services.several_calls,
+        )
+        self.unreadable = self.unreadable + 1 if errors and not calls else 0
+        self.counts["tool_calls"] += sum(name != RESPOND for name, _ in calls)
+        self.dropped.extend(decoded.dropped)
+        return decoded
+
+    def _overflow(self, answers: Sequence[Mapping[str, Any]]) -> Ending:
+        """Out of context; notes whose message it was that did not fit, if it was not the policy's.
+
+        The ending is the policy's either way: it had the context, and the turns to use it up.
+        """
+        if answers:
+            self.overflow_by = str(answers[-1]["author"])
+            role = "tool" if self.overflow_by.startswith("tool:") else "user"
+            self.counts[f"overflow/{role}"] += 1
+        return Ending.stopped(Limit.CONTEXT)
 
     async def _act(self, decoded: Turn, turn: int) -> tuple[Ending | None, list[dict[str, Any]]]:
         before = len(self.messages)
@@ -271,9 +317,10 @@ class _Run(Conversation):
         await self._open()
         async with crossing(Boundary.ENVIRONMENT):
             prompt = self.session.start(_plain(self.messages))
+        answers: list[dict[str, Any]] = []
         for turn in range(self.services.max_turns):
             if isinstance(prompt, Overflow) or not self.session.remaining:
-                return Ending.stopped(Limit.CONTEXT)
+                return self._overflow(answers)
             completion = await self._sample(prompt, turn)
             ending, answers = await self._take(completion, turn)
             if ending is not None:
@@ -342,31 +389,11 @@ class _Run(Conversation):
         return toolparse.parse(text, format=self.policy.tool_format, tools=self.toolset)
 
     def _read(self, parsed: toolparse.Parsed | TextTurn) -> Turn:
-        """The actions of a turn; counts what was called, dropped and unreadable.
-
-        A tool that does not exist is the environment's to answer, as upstream's does.
-        """
-        for error in parsed.errors:
-            self.counts["parse_errors"] += 1
-            self.counts[f"parse_errors/{error.kind}"] += 1
-        calls: list[tuple[object, object]]
+        """The actions of a turn."""
         if isinstance(parsed, TextTurn):
-            content, calls = parsed.thought, list(parsed.calls)
-            made = sum(name != RESPOND for name, _ in calls)
-        else:
-            content = parsed.content
-            calls = [(call.name, call.arguments) for call in _callable(parsed)]
-            made = len(calls)
-        decoded = to_turn(
-            content,
-            calls,
-            errors=[error.message for error in parsed.errors],
-            several=self.services.several_calls,
-        )
-        self.unreadable = self.unreadable + 1 if parsed.errors and not calls else 0
-        self.counts["tool_calls"] += made
-        self.dropped.extend(decoded.dropped)
-        return decoded
+            return self._decode(parsed.thought, parsed.calls, parsed.errors)
+        calls = [(call.name, call.arguments) for call in _callable(parsed)]
+        return self._decode(parsed.content, calls, parsed.errors)
 
     async def release(self) -> None:
         """Frees the engine's session; a failure is noted, since the episode is over anyway."""
@@ -400,6 +427,7 @@ class _Run(Conversation):
             "weight_versions": sorted(self.weight_versions),
             "dropped_calls": [asdict(call) for call in self.dropped],
             "release_error": self.release_error,
+            "overflow_by": self.overflow_by,
         }
         return facts | self._score_parts()
 
