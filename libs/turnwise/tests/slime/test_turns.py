@@ -40,7 +40,9 @@ def rows(*numbers: int) -> list[Any]:
 
 def rank(data: dict[str, list[Any]], places: list[int]) -> dict[str, Any]:
     """What a rank of slime's trainer gets of the training data."""
-    part = {key: [values[place] for place in places] for key, values in data.items()}
+    part: dict[str, Any] = {
+        key: [values[place] for place in places] for key, values in data.items()
+    }
     part["loss_masks"] = [np.array(mask, np.int32) for mask in part["loss_masks"]]
     part["rollout_mask_sums"] = np.array(part["rollout_mask_sums"], np.float32)
     return part
