@@ -1,0 +1,217 @@
+"""Problems: JSON lines with a question and its answer, or the built-in sample.
+
+    {"prompt": "Find ...", "label": "204"}
+
+`prompt` may be a conversation of one user message as well, as slime's data has it; `label` a text
+or a number. Other names of the two are given by `--input-key` and `--label-key`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from turnwise.config import ConfigError
+
+SAMPLE = "sample"
+"""Names the built-in problems in place of a file."""
+_SAMPLE_SEED = 20_251
+_SAMPLE_OF_EACH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One question.
+
+    Attributes:
+        data: Name of its data set.
+        index: Place in the data set, from 1.
+        question: As the file has it.
+        label: The right answer.
+    """
+
+    data: str
+    index: int
+    question: str
+    label: str
+
+    @property
+    def id(self) -> str:
+        """`aime-2024/7`."""
+        return f"{self.data}/{self.index}"
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal question and label, wherever they stand; 16 hex digits."""
+        text = f"{self.question.strip()}\x1f{self.label.strip()}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def load_data(names: Sequence[str], *, input_key: str, label_key: str) -> list[Problem]:
+    """The problems of every data set, in order.
+
+    Args:
+        names: Each `sample`, a path, or `NAME=PATH`; without a name the file's stem is it.
+        input_key, label_key: Names of question and answer in a row.
+
+    Raises:
+        ConfigError: naming file and line, what was found and what is expected.
+    """
+    problems: list[Problem] = []
+    seen: dict[str, str] = {}
+    for given in names:
+        name, path = _named(given)
+        if name in seen:
+            raise ConfigError(
+                f"--data {given}: {seen[name]} has the name {name!r} already;"
+                f" write NAME=PATH to give it another"
+            )
+        seen[name] = given
+        problems += sample() if path is None else read_problems(path, name, input_key, label_key)
+    return problems
+
+
+def read_problems(path: Path, name: str, input_key: str, label_key: str) -> list[Problem]:
+    """The problems of one file of JSON lines.
+
+    Raises:
+        ConfigError: naming file and line.
+    """
+    problems: list[Problem] = []
+    lines: dict[str, int] = {}
+    for number, row in _rows(path):
+        where = f"{path}:{number}"
+        question = _question(row, input_key, where)
+        if question in lines:
+            raise ConfigError(
+                f"{where}: the question of line {lines[question]} again; give every question once,"
+                " --n-samples-per-eval-prompt says how often it is asked"
+            )
+        lines[question] = number
+        problems.append(Problem(name, len(problems) + 1, question, _label(row, label_key, where)))
+    if not problems:
+        raise ConfigError(f"{path}: holds no problem; expected JSON lines")
+    return problems
+
+
+def sample() -> list[Problem]:
+    """Generated problems with whole numbers from 0 to 999 as answers, always the same."""
+    rng = Random(_SAMPLE_SEED)
+    made = [make(rng) for _ in range(_SAMPLE_OF_EACH) for make in _KINDS]
+    return [
+        Problem(SAMPLE, index, question, str(answer))
+        for index, (question, answer) in enumerate(made, start=1)
+    ]
+
+
+def _named(given: str) -> tuple[str, Path | None]:
+    if given == SAMPLE:
+        return SAMPLE, None
+    name, equals, rest = given.partition("=")
+    path = Path(rest if equals else given)
+    name = name if equals else path.stem
+    if not name or any(char in name for char in "#/\n"):
+        raise ConfigError(f"--data {given}: a name may hold no #, / or line break, found {name!r}")
+    return name, path
+
+
+def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}; expected JSON lines") from None
+    except OSError as error:
+        raise ConfigError(
+            f"--data {path}: {error.strerror or error}; give a file of JSON lines, or {SAMPLE}"
+        ) from None
+    # Not splitlines: a question may hold other line separators than "\n".
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{path}:{number}: not valid JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise ConfigError(f"{path}:{number}: expected a JSON object, found {line.strip()[:40]}")
+        yield number, row
+
+
+def _question(row: Mapping[str, Any], key: str, where: str) -> str:
+    value = _value(row, key, "--input-key", where)
+    if isinstance(value, list):
+        if len(value) != 1 or not isinstance(value[0], dict) or value[0].get("role") != "user":
+            raise ConfigError(f"{where}: {key}: a conversation must be one message of the user")
+        value = value[0].get("content")
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{where}: {key}: expected a question, found {value!r:.60}")
+    return value
+
+
+def _label(row: Mapping[str, Any], key: str, where: str) -> str:
+    value = _value(row, key, "--label-key", where)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ConfigError(f"{where}: {key}: expected a text or a number, found {value!r:.60}")
+    text = str(value).strip()
+    if not text:
+        raise ConfigError(f"{where}: {key}: is empty; a problem needs its answer")
+    return text
+
+
+def _value(row: Mapping[str, Any], key: str, flag: str, where: str) -> Any:
+    if key not in row:
+        found = ", ".join(sorted(row)) or "no key"
+        raise ConfigError(f"{where}: no {key!r}; found {found}. {flag} names another key")
+    return row[key]
+
+
+def _power(rng: Random) -> tuple[str, int]:
+    base, exponent, modulus = rng.randint(2, 40), rng.randint(20, 2000), rng.randint(50, 1000)
+    question = f"Find the remainder when ${base}^{{{exponent}}}$ is divided by ${modulus}$."
+    return question, pow(base, exponent, modulus)
+
+
+def _multiples(rng: Random) -> tuple[str, int]:
+    first, second, third = rng.sample((3, 4, 5, 7, 11, 13), 3)
+    most = rng.randint(400, 1200)
+    question = (
+        f"How many positive integers not greater than ${most}$ are divisible by ${first}$ or by"
+        f" ${second}$, but not by ${third}$?"
+    )
+    found = [n for n in range(1, most + 1) if (n % first == 0 or n % second == 0) and n % third]
+    return question, len(found)
+
+
+def _congruences(rng: Random) -> tuple[str, int]:
+    moduli = (7, 9, 11)
+    rests = [rng.randrange(modulus) for modulus in moduli]
+    conditions = ", ".join(
+        f"${rest}$ when divided by ${modulus}$" for rest, modulus in zip(rests, moduli, strict=True)
+    )
+    product = math.prod(moduli)
+    found = next(
+        n
+        for n in range(1, product + 1)
+        if all(n % modulus == rest for rest, modulus in zip(rests, moduli, strict=True))
+    )
+    return f"Find the least positive integer that leaves remainder {conditions}.", found
+
+
+def _paths(rng: Random) -> tuple[str, int]:
+    right, up = rng.randint(4, 6), rng.randint(4, 5)
+    x, y = rng.randint(1, right - 1), rng.randint(1, up - 1)
+    question = (
+        f"A path goes from $(0,0)$ to $({right},{up})$ by steps of length $1$ to the right or up."
+        f" How many such paths do not pass through $({x},{y})$?"
+    )
+    through = math.comb(x + y, x) * math.comb(right - x + up - y, right - x)
+    return question, math.comb(right + up, right) - through
+
+
+_KINDS = (_power, _multiples, _congruences, _paths)

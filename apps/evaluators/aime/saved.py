@@ -1,0 +1,159 @@
+"""Saved outputs of evaluations: our own folders and journals, and files of scored records.
+
+A record is `{"question", "prediction", "label", "score", "output"}`, as AgentFlow's evaluation
+files have it; `question` and `label` are needed, and one of `output` and `prediction`. A file is
+JSON lines or one JSON value. A list of records is a run; a file that holds several lists, or
+records with several `rollout_id`s, holds several runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from turnwise.config import ConfigError
+from turnwise.episode import Boundary, Ending, Limit
+from turnwise.run.jsonl import parse_line, read_lines
+
+from apps.evaluators.aime.attempts import TRIALS, open_journal, read_problems
+
+RUN_KEY = "rollout_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One saved output.
+
+    Attributes:
+        question, label: What was asked and what is right.
+        output: The final text; the prediction as a boxed answer where only that was saved.
+        score: As saved; None where there was none.
+        ending: How the attempt ended; finished where the file does not say.
+    """
+
+    question: str
+    label: str
+    output: str
+    score: float | None
+    ending: Ending
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRun:
+    """The outputs of one run, in order."""
+
+    name: str
+    outputs: Sequence[Saved]
+
+
+def read_saved(path: Path) -> list[SavedRun]:
+    """The runs that a folder or file holds.
+
+    Raises:
+        ConfigError: naming file and place, what was found and what is expected.
+    """
+    if path.is_dir():
+        return [_own_folder(path)]
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--rescore {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = [parse_line(path, n, line) for n, line in enumerate(read_lines(path), 1)]
+    runs = list(_runs(value, path, ""))
+    if not runs:
+        raise ConfigError(
+            f"{path}: holds no record; expected objects with question, label and output"
+        )
+    return runs
+
+
+def _own_folder(path: Path) -> SavedRun:
+    problems = {problem.id: problem for problem in read_problems(path)}
+    outputs = []
+    for row in open_journal(path).rows():
+        if row.task_id not in problems:
+            raise ConfigError(f"{path / TRIALS}: {row.task_id} is not one of its problems")
+        problem = problems[row.task_id]
+        outputs.append(Saved(problem.question, problem.label, row.output, row.score, row.ending))
+    if not outputs:
+        raise ConfigError(f"{path / TRIALS}: holds no attempt")
+    return SavedRun(path.resolve().name, outputs)
+
+
+def _runs(value: Any, path: Path, place: str) -> Iterator[SavedRun]:
+    """Every list of records, however deep."""
+    if isinstance(value, list) and any(_is_record(item) for item in value):
+        groups: dict[str, list[Saved]] = {}
+        for index, item in enumerate(value):
+            where = f"{path}: record {place}[{index}]"
+            run = f"{item[RUN_KEY]}" if isinstance(item, dict) and RUN_KEY in item else ""
+            groups.setdefault(run, []).append(_record(item, where))
+        for run, outputs in groups.items():
+            name = "/".join(part for part in (path.stem, place.strip("."), run) if part)
+            yield SavedRun(name, outputs)
+    elif _is_record(value):
+        yield SavedRun(path.stem, [_record(value, f"{path}: record {place or 'of the file'}")])
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _runs(item, path, f"{place}[{index}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _runs(item, path, f"{place}.{key}" if place else str(key))
+
+
+def _is_record(value: Any) -> bool:
+    return (
+        isinstance(value, dict) and "label" in value and bool({"output", "prediction"} & set(value))
+    )
+
+
+def _record(value: Any, where: str) -> Saved:
+    if not _is_record(value):
+        raise ConfigError(
+            f"{where}: expected question, label and output or prediction, found {value!r:.80}"
+        )
+    question = value.get("question", value.get("task_id"))
+    if not isinstance(question, str) or not question.strip():
+        raise ConfigError(f"{where}: question: expected a text, found {question!r:.80}")
+    label = value["label"]
+    if isinstance(label, bool) or not isinstance(label, str | int | float):
+        raise ConfigError(f"{where}: label: expected a text or a number, found {label!r:.80}")
+    score = value.get("score")
+    if isinstance(score, bool) or not isinstance(score, int | float | None):
+        raise ConfigError(f"{where}: score: expected a number, found {score!r:.80}")
+    return Saved(question, str(label).strip(), _output(value, where), score, _ending(value, where))
+
+
+def _output(value: Mapping[str, Any], where: str) -> str:
+    output = value.get("output")
+    if isinstance(output, str):
+        return output
+    if output is not None:
+        raise ConfigError(f"{where}: output: expected a text, found {output!r:.80}")
+    prediction = value.get("prediction")
+    if prediction is None or isinstance(prediction, str | int | float):
+        return "" if prediction in (None, "") else f"\\boxed{{{prediction}}}"
+    raise ConfigError(f"{where}: prediction: expected a text, found {prediction!r:.80}")
+
+
+def _ending(value: Mapping[str, Any], where: str) -> Ending:
+    if "kind" not in value:
+        return Ending.finished()
+    try:
+        limit, boundary = value.get("limit"), value.get("boundary")
+        return Ending(
+            value["kind"],
+            None if limit is None else Limit(limit),
+            None if boundary is None else Boundary(boundary),
+            value.get("error"),
+        )
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from None

@@ -1,0 +1,488 @@
+"""Whole evaluations: a knowing method, scripted engines, an endpoint, a tiny model."""
+
+import json
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from turnwise.command import run_command
+from turnwise.engine.scripted import Reply, ScriptedEngine, fail, reply
+
+from apps.evaluators.aime import fakes, playing, policies
+from apps.evaluators.aime.fakes import KnowingMethod, byte_tokenizer, said, serving, write_policy
+from apps.evaluators.aime.options import EvalOptions
+from apps.evaluators.aime.problems import sample
+from apps.evaluators.aime.run import evaluate_here
+
+KEY = "sk-never-to-be-written-4711"
+Json = dict[str, Any]
+
+
+class LastingEngine(ScriptedEngine):
+    """Serves several evaluations one after the other."""
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
+    """In the place of the embedded engine."""
+    tokenizer = byte_tokenizer()
+    made = LastingEngine(lambda prompt: reply([5, 2]))
+
+    def local(options: EvalOptions) -> tuple[ScriptedEngine, Any, int]:
+        return made, tokenizer, 512
+
+    monkeypatch.setattr(policies, "_local_engine", local)
+    fakes.made.clear()
+    return made
+
+
+def run(folder: Path, *more: str, policy: Sequence[str] = ("--hf-checkpoint", "p")) -> int:
+    return run_command(evaluate_here, [*policy, "--run-dir", str(folder), *more])
+
+
+def knowing(folder: Path, *more: str, **options: object) -> int:
+    """An evaluation of the method that knows the answers, two attempts a problem."""
+    config = folder.with_suffix(".toml")
+    config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()))
+    method = ["--method", fakes.METHOD, "--method-config", str(config)]
+    return run(folder, *method, "--n-samples-per-eval-prompt", "2", *more)
+
+
+def results(folder: Path) -> Json:
+    data: Json = json.loads((folder / "results.json").read_text())
+    return data
+
+
+def rows(folder: Path, name: str = "trials.jsonl") -> list[Json]:
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def test_a_method_is_found_by_import_path_and_scored_by_the_evaluators_own_grader(
+    engine: ScriptedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert knowing(folder) == 0
+    found = results(folder)["sets"]["sample"]
+    # Each of the 12 problems is right once in 2 attempts, whatever the method's own reward says.
+    assert found["avg"]["estimate"] == {"mean": 0.5, "stderr": 0.0, "tasks": 12, "trials": 24}
+    assert found["passes"]["2"]["estimate"]["mean"] == 1.0
+    assert found["maj"]["estimate"]["mean"] == 0.5
+    assert found["by"] == {"formula": 24}
+    assert all(row["metrics"]["method_score"] == 0.25 for row in rows(folder))
+    assert results(folder)["totals"]["tool_calls"] == 48
+    assert results(folder)["services"] == {"coder/requests": 24.0}
+    assert fakes.made[0].closed
+    out = capsys.readouterr().out
+    assert "avg@2" in out and "50.0 ± 0.0 %" in out and "coverage 100.0%" in out
+    assert "24 started = 24 finished + 0 stopped + 0 lost + 0 cancelled" in out
+    page = (folder / "report.html").read_text()
+    assert "24 started = 24 finished" in page and "coder/requests" in page
+    assert "<script src" not in page and "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_lost_attempt_is_in_no_mean_and_its_bounds_are_shown(
+    engine: ScriptedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    # Attempt 1 at problem 1 would have been right.
+    assert knowing(folder, lose=["sample/1#1"]) == 0
+    found = results(folder)["sets"]["sample"]
+    assert (found["attempts"], found["scored"]) == (24, 23)
+    assert found["avg"]["estimate"]["mean"] == pytest.approx((11 * 0.5 + 0) / 12)
+    assert found["avg"]["low"] == pytest.approx((11 * 0.5 + 0) / 12)
+    assert found["avg"]["high"] == pytest.approx(0.5)
+    assert found["passes"]["2"]["estimate"]["tasks"] == 11
+    assert results(folder)["ledger"]["lost"] == {"sandbox": 1}
+    out = capsys.readouterr().out
+    assert "1 lost" in out and "45.8 to 50.0 %" in out and "lost:sandbox 1" in out
+    assert "1 lost (sandbox 1)" in (folder / "report.html").read_text()
+
+
+def test_lost_attempts_are_made_again_on_resume_and_scored_ones_are_not(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert knowing(folder, lose=["sample/1#1"]) == 0
+    assert (
+        run(folder, "--resume", "--method", fakes.METHOD, "--n-samples-per-eval-prompt", "2") == 2
+    )
+    config = folder / "config.json"
+    saved = json.loads(config.read_text())
+    config.write_text(json.dumps(saved | {"method_options": {}}))
+    assert (
+        run(folder, "--resume", "--method", fakes.METHOD, "--n-samples-per-eval-prompt", "2") == 0
+    )
+    assert fakes.made[-1].played == ["sample/1#1"]
+    found = results(folder)
+    assert found["sets"]["sample"]["scored"] == 24
+    assert (found["ledger"]["started"], found["ledger"]["lost"]) == (25, {"sandbox": 1})
+    assert found["services"] == {"coder/requests": 25.0}
+
+
+def test_an_interrupted_evaluation_goes_on_without_repeating_an_attempt(
+    engine: ScriptedEngine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = tmp_path / "run"
+    monkeypatch.setattr(KnowingMethod, "__init__", _interrupted_once(KnowingMethod.__init__))
+    assert knowing(folder, "--concurrency", "1") == 130
+    assert "--resume --run-dir" in capsys.readouterr().out
+    before = [(row["task_id"], row["trial"]) for row in rows(folder)]
+    assert len(before) == 6
+    assert not (folder / "results.json").exists()
+    assert knowing(folder, "--resume") == 0
+    after = [(row["task_id"], row["trial"]) for row in rows(folder)]
+    assert after[:6] == before and len(set(after)) == len(after) == 24
+
+
+def _interrupted_once(init: Any) -> Any:
+    """The first method that is made meets an interrupt at its seventh attempt."""
+    count = [0]
+
+    def patched(self: KnowingMethod, options: Json) -> None:
+        interrupt = {} if count[0] else {"interrupt": ["sample/7#0"]}
+        count[0] += 1
+        init(self, {**options, **interrupt})
+
+    return patched
+
+
+def test_a_torn_last_line_of_a_killed_evaluation_costs_that_attempt_alone(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert knowing(folder) == 0
+    journal = folder / "trials.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-20])
+    assert knowing(folder, "--resume") == 0
+    assert len(fakes.made[-1].played) == 1
+    assert results(folder)["sets"]["sample"]["scored"] == 24
+
+
+def test_a_finished_evaluation_is_summed_up_again_without_a_model(
+    engine: ScriptedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert knowing(folder) == 0
+    first = results(folder)
+    assert knowing(folder, "--resume") == 0
+    assert len(fakes.made) == 1
+    assert results(folder) == first
+    assert "nothing is asked" in capsys.readouterr().out
+
+
+def test_settings_and_problems_of_two_evaluations_do_not_mix(
+    engine: ScriptedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    data = tmp_path / "a.jsonl"
+    data.write_text('{"prompt": "1 + 1?", "label": "2"}\n')
+    assert knowing(folder, "--data", str(data)) == 0
+    assert knowing(folder, "--data", str(data), "--resume", "--temperature", "0.5") == 2
+    assert "--temperature is 0.5" in capsys.readouterr().err
+    assert knowing(folder, "--data", str(data), "--resume", extra=1) == 2
+    assert "--method-options is {'extra': 1}" in capsys.readouterr().err
+    data.write_text('{"prompt": "1 + 2?", "label": "3"}\n')
+    assert knowing(folder, "--data", str(data), "--resume") == 2
+    assert "not the problems" in capsys.readouterr().err
+    assert knowing(folder, "--data", str(data)) == 2
+    assert "exists and is not empty" in capsys.readouterr().err
+
+
+def test_a_bug_of_the_method_loses_its_attempt_and_no_other(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    assert knowing(folder, crash=["sample/2#0"], stop=["sample/4#0"]) == 0
+    found = results(folder)
+    assert found["ledger"]["lost"] == {"environment": 1}
+    assert found["ledger"]["stopped"] == {"turns": 1}
+    by_id = {(row["task_id"], row["trial"]): row for row in rows(folder)}
+    assert by_id["sample/2", 0]["error"] == "ValueError: a bug of the method"
+    # Stopped without a final text: wrong, without asking.
+    assert by_id["sample/4", 0]["by"] == "empty"
+    assert by_id["sample/4", 0]["score"] == 0.0
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"max_tokens": 5000}])
+def test_a_method_that_samples_the_policy_otherwise_than_asked_is_refused(
+    engine: ScriptedEngine,
+    tmp_path: Path,
+    options: Json,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert knowing(tmp_path / "run", **options) == 2
+    error = capsys.readouterr().err
+    assert "the policy was sampled with temperature" in error
+    assert "asked for were 0.7, 0.95 and at most 4096" in error
+
+
+def test_nothing_scored_is_a_failed_run(
+    engine: ScriptedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "a.jsonl"
+    data.write_text('{"prompt": "1 + 1?", "label": "2"}\n')
+    assert knowing(tmp_path / "run", "--data", str(data), lose=["a/1#0", "a/1#1"]) == 4
+    error = capsys.readouterr().err
+    assert "no attempt was scored, the first error: no process" in error
+
+
+def test_several_data_sets_run_on_one_event_loop_and_are_told_apart(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    data = tmp_path / "two.jsonl"
+    data.write_text('{"prompt": "1 + 1?", "label": "2"}\n{"prompt": "1 + 2?", "label": "3"}\n')
+    folder = tmp_path / "run"
+    assert knowing(folder, "--data", "sample", str(data), "--n-samples-per-eval-prompt", "1") == 0
+    sets = results(folder)["sets"]
+    assert {name: found["problems"] for name, found in sets.items()} == {
+        "sample": 12, "two": 2, "all": 14,
+    }  # fmt: skip
+    assert len(fakes.made) == 1
+    assert sets["all"]["avg"]["estimate"]["mean"] == 0.5
+
+
+def test_results_never_lie_in_the_source_tree(
+    engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = Path(playing.__file__).parent
+    before = {path for path in here.rglob("*") if "__pycache__" not in path.parts}
+    assert run_command(evaluate_here, ["--hf-checkpoint", "p", "--method", fakes.METHOD]) == 0
+    assert {path for path in here.rglob("*") if "__pycache__" not in path.parts} == before
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("eval-aime-") and (folder / "report.html").is_file()
+
+
+def words(text: str, finish: Any = None) -> Reply:
+    ids = byte_tokenizer().encode(text)
+    return reply([*ids, 2] if finish is None else ids, finish=finish)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ending", "score"),
+    [
+        (words("\\boxed{2}"), "finished", 1.0),
+        (words("\\boxed{3}"), "finished", 0.0),
+        (words(""), "finished", 0.0),
+        (words("\\boxed{2} and on", "length"), "stopped", 1.0),
+        (words("\\boxed{2", "length"), "stopped", 0.0),
+        (words("\\boxed{2}", "abort"), "cancelled", None),
+        (fail("gone"), "lost", None),
+    ],
+)
+def test_a_plain_model_is_asked_once_with_ids(
+    engine: ScriptedEngine, tmp_path: Path, answer: Reply, ending: str, score: float | None
+) -> None:
+    data = tmp_path / "a.jsonl"
+    data.write_text('{"prompt": "1 + 1?", "label": "2"}\n')
+    engine._function = lambda prompt: answer
+    folder = tmp_path / "run"
+    code = run(folder, "--data", str(data), "--n-samples-per-eval-prompt", "1", "--seed", "3")
+    assert code == (4 if score is None else 0)
+    (call,) = engine.calls
+    prompt = byte_tokenizer().decode(call.prompt_ids)
+    assert "1 + 1?" in prompt and "\\boxed{}" in prompt
+    assert (call.params.temperature, call.params.top_p) == (0.7, 0.95)
+    (row,) = rows(folder)
+    assert (row["kind"], row["score"]) == (ending, score)
+    assert "<|im_end|>" not in row["output"]
+    if ending != "lost":
+        assert row["metrics"]["read_tokens"] == len(call.prompt_ids)
+        assert row["metrics"]["written_tokens"] == len(answer.ids)
+    assert engine.released == [call.session_id]
+
+
+def test_attempts_differ_in_their_seeds_and_repeat_with_the_evaluations(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    for folder in ("one", "two"):
+        assert run(tmp_path / folder, "--n-samples-per-eval-prompt", "2") == 0
+    seeds = [call.params.seed or 0 for call in engine.calls]
+    assert len(set(seeds)) == 24 and sorted(seeds[:24]) == sorted(seeds[24:])
+
+
+def test_a_question_that_does_not_fit_is_wrong_without_asking(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    data = tmp_path / "a.jsonl"
+    data.write_text(json.dumps({"prompt": "1 + 1? " * 100, "label": "2"}) + "\n")
+    folder = tmp_path / "run"
+    assert run(folder, "--data", str(data), "--n-samples-per-eval-prompt", "1") == 0
+    assert not engine.calls
+    assert rows(folder)[0]["limit"] == "context"
+
+
+def test_a_model_in_a_folder_is_evaluated_by_the_embedded_engine(tmp_path: Path) -> None:
+    policy, folder = write_policy(tmp_path / "policy"), tmp_path / "run"
+    argv = ["--max-response-len", "4", "--n-samples-per-eval-prompt", "1", "--threads", "1"]
+    assert run(folder, *argv, policy=["--hf-checkpoint", str(policy)]) == 0
+    assert results(folder)["sets"]["sample"]["avg"]["estimate"]["mean"] == 0.0
+    assert results(folder)["totals"]["written_tokens"] <= 48
+    assert "All 12 episodes" in (folder / "report.html").read_text()
+
+
+def at(url: str) -> list[str]:
+    return ["--base-url", url, "--model", "m"]
+
+
+def know(body: Json) -> Json:
+    question = body["messages"][0]["content"]
+    label = next(p.label for p in sample() if question.startswith(p.question))
+    return said(f"Surely \\boxed{{{label}}}")
+
+
+def test_an_endpoint_is_sent_the_sampling_and_a_seed_and_its_key_is_never_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("DESK_KEY", KEY)
+    folder = tmp_path / "run"
+    more = ["--n-samples-per-eval-prompt", "2", "--api-key-env", "DESK_KEY"]
+    prices = ["--read-price", "1", "--write-price", "10"]
+    with serving(know) as endpoint:
+        assert run(folder, *more, *prices, policy=at(endpoint.url)) == 0
+    assert endpoint.keys == {f"Bearer {KEY}"}
+    asked = [(b["temperature"], b["top_p"], b["max_tokens"]) for b in endpoint.asked]
+    assert set(asked) == {(0.7, 0.95, 4096)}
+    assert len({body["seed"] for body in endpoint.asked}) == len(asked) == 24
+    found = results(folder)
+    assert found["sets"]["sample"]["avg"]["estimate"]["mean"] == 1.0
+    # 24 answers of 100 tokens read and 30 written.
+    assert found["usd"] == pytest.approx(24 * (100 * 1 + 30 * 10) / 1e6)
+    out = capsys.readouterr()
+    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert KEY.encode() not in written and KEY not in out.out + out.err
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "score"),
+    [
+        (said(None, "length"), "stopped", 0.0),
+        (said(""), "finished", 0.0),
+        (400, "stopped", 0.0),
+        (401, "lost", None),
+    ],
+)
+def test_an_empty_answer_is_wrong_and_asked_for_once_but_a_refusal_is_lost(
+    tmp_path: Path, reply: Json | int, kind: str, score: float | None
+) -> None:
+    data = tmp_path / "a.jsonl"
+    data.write_text('{"prompt": "1 + 1?", "label": "2"}\n')
+    folder = tmp_path / "run"
+    more = ["--data", str(data), "--n-samples-per-eval-prompt", "1"]
+    with serving(lambda body: reply) as endpoint:
+        assert run(folder, *more, policy=at(endpoint.url)) == (4 if score is None else 0)
+    assert len(endpoint.asked) == 1
+    (row,) = rows(folder)
+    assert (row["kind"], row["score"]) == (kind, score)
+
+
+def test_an_endpoint_that_fails_for_some_problems_lowers_the_coverage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(policies, "ANSWER_DEADLINE_S", 0.3)
+    folder = tmp_path / "run"
+
+    def say(body: Json) -> Json | int:
+        reply = know(body)
+        return 500 if "divided by" in body["messages"][0]["content"] else reply
+
+    with serving(say) as endpoint:
+        argv = ["--n-samples-per-eval-prompt", "1"]
+        assert run(folder, *argv, policy=at(endpoint.url)) == 0
+    found = results(folder)["sets"]["sample"]
+    assert found["avg"]["estimate"]["mean"] == 1.0
+    assert found["scored"] == 6 and found["avg"]["low"] == 0.5
+
+
+def test_nobody_at_the_url_exits_with_3_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}"
+        assert run(tmp_path / "run", policy=at(f"{url}/v1")) == 3
+        assert f"--base-url {url}/v1: nobody answers" in capsys.readouterr().err
+        policy = ["--hf-checkpoint", str(tmp_path), "--sglang-url", url]
+        assert run(tmp_path / "run", policy=policy) == 3
+        assert f"--sglang-url {url}: nobody answers" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_the_endpoint_does_not_know_exits_with_3(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(know) as endpoint:
+        policy = ["--base-url", endpoint.url, "--model", "n"]
+        assert run(tmp_path / "run", policy=policy) == 3
+    assert "--model n: no answer" in capsys.readouterr().err
+    assert not endpoint.asked and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        (["--data", "nowhere.jsonl"], "--data nowhere.jsonl: No such file"),
+        (["--method", "agents"], "'agents' is neither one of"),
+        (["--method", "no.such:thing"], "method: no.such:thing: No module"),
+        (["--method", f"{fakes.__name__}:no_method"], "gives object, not a turnwise Method"),
+        (["--method", fakes.METHOD, "--method-config", "nowhere.toml"], "nowhere.toml: No such"),
+        (["--hf-checkpoint", "nowhere"], "--hf-checkpoint nowhere"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_exit_code_2(
+    tmp_path: Path, more: list[str], error: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path / "run", *more) == 2
+    told = capsys.readouterr().err
+    assert error in told and len(told.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_methods_own_options_are_checked_before_anything_is_written(
+    engine: ScriptedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert knowing(tmp_path / "run", needs="coder") == 2
+    assert "method: coder is missing" in capsys.readouterr().err
+    config = tmp_path / "bad.toml"
+    config.write_text("coder = ")
+    more = ["--method", fakes.METHOD, "--method-config", str(config)]
+    assert run(tmp_path / "run", *more) == 2
+    assert "bad.toml: not valid TOML" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "name one policy"),
+        (["--hf-checkpoint", "a", "--base-url", "http://b/v1"], "name one policy"),
+        (["--base-url", "http://b/v1"], "--base-url needs --model"),
+        (["--base-url", "b", "--model", "m"], "must be a URL"),
+        (["--sglang-url", "http://b"], "name one policy"),
+        (["--base-url", "http://b/v1", "--model", "m", "--method", "agentflow"], "token ids"),
+        (["--base-url", "http://b/v1", "--model", "m", "--max-context-len", "9"], "no endpoint"),
+        (["--hf-checkpoint", "a", "--method-config", "b.toml"], "plain has no options"),
+        (["--hf-checkpoint", "a", "--resume"], "resume needs run-dir"),
+        (["--hf-checkpoint", "a", "--temprature", "0"], "--temperature"),
+        (["--compare", "a", "b", "--rescore", "c"], "two commands"),
+        (["--compare", "a", "b", "--hf-checkpoint", "c"], "ask no model"),
+        (["--hf-checkpoint", "a", "--top-p", "0"], "greater than 0"),
+        (["--hf-checkpoint", "a", "--api-key-env", KEY], "must be the name of a variable"),
+    ],
+)
+def test_options_that_make_no_sense_exit_with_2(
+    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        evaluate_here(argv)
+    assert caught.value.code == 2
+    told = capsys.readouterr().err
+    assert words in " ".join(told.replace("│", " ").split()) and KEY not in told
