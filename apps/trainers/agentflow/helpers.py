@@ -94,7 +94,7 @@ def _final(parts: Mapping[str, str]) -> str:
 
 
 def _steps(parts: Mapping[str, str]) -> list[Mapping[str, Any]]:
-    steps = []
+    steps: list[Mapping[str, Any]] = []
     for line in parts.get(prompts.STEPS, "").splitlines():
         try:
             step = json.loads(line)
