@@ -114,7 +114,10 @@ def _report(error: BaseException, status: int) -> int:
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __name__:
         frames = frames.tb_next
-    traceback.print_exception(type(error), error, frames)
+    try:
+        traceback.print_exception(type(error), error, frames)
+    except MemoryError:
+        os.write(status, MEMORY)
     return FAILED
 
 
