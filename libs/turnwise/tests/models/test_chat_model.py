@@ -57,12 +57,14 @@ async def test_limits_and_seed_are_sent_with_the_question_they_belong_to() -> No
             model.ask(HELLO, max_tokens=7, seed=1), model.ask(HELLO), model.ask(HELLO, seed=2)
         )
         await model.ask(HELLO, max_tokens=1000)
+        await model.client.complete(HELLO)
     bodies = {
         (call.body["max_tokens"], call.body.get("seed"), call.body["top_p"])
         for call in server.calls[:3]
     }
     assert bodies == {(7, 1, 0.9), (100, None, 0.9), (100, 2, 0.9)}
     assert server.calls[3].body["max_tokens"] == 100
+    assert "top_p" not in server.calls[4].body
 
 
 @pytest.mark.parametrize("tokens", [0, -1])

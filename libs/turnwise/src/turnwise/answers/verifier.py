@@ -39,9 +39,11 @@ MAX_CHARACTERS = 2000
 _START_S = 120.0
 _CHECKS_PER_WORKER = 2000
 _CHILD_CODE = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    f"from {worker.__name__} import main; main(int(sys.argv[2]))"
+    "import json, runpy, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "runpy.run_path(sys.argv[2])['main'](int(sys.argv[3]))"
 )
+# Run as a file, since importing the package around it would load what the child has no use for.
+_CHILD_FILE = os.path.abspath(worker.__file__)
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 _FORMULAS_OWN_DOING = (signal.SIGPROF, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 _INTEGER = re.compile(r"[+-]?\d{1,50}")
@@ -74,7 +76,7 @@ class MathVerifier:
     def __init__(
         self,
         *,
-        workers: int = 1,
+        workers: int = 2,
         cpu_s: float = 5.0,
         deadline_s: float = 60.0,
         memory_mb: int = 1024,
@@ -201,7 +203,7 @@ class _Worker:
     def __init__(self, memory_mb: int) -> None:
         path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", _CHILD_CODE, path, str(memory_mb)],
+            [sys.executable, "-I", "-c", _CHILD_CODE, path, _CHILD_FILE, str(memory_mb)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -48,8 +48,8 @@ class JudgeConfig(Config):
     """Share of the answers that the rule decided which the judge model is shown as well."""
     cache: Path | None = None
     """JSONL file of the judge model's verdicts, which are used again; none keeps them in memory."""
-    workers: int = Field(default=1, ge=1)
-    """Processes that compare formulas."""
+    workers: int = Field(default=2, ge=1)
+    """Processes at most that compare formulas; each starts when the others are busy."""
     cpu_s: float = Field(default=5.0, gt=0)
     """Processor seconds for one comparison of formulas."""
 

@@ -155,6 +155,6 @@ class EngineModel:
     def _text(self, ids: NDArray[np.int32]) -> str:
         kept = [int(token) for token in ids if int(token) not in self._hidden]
         text = self._policy.profile.tokenizer.decode(
-            kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            kept, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
         return plain_text(str(text), self._markers)
