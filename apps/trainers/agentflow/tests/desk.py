@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from turnwise.engine import SamplingParams
 from turnwise.engine.scripted import Reply, ScriptedEngine, reply
 from turnwise.episode import Episode
 from turnwise.judge import Verdict
+from turnwise.method import Job
 from turnwise.models import Answer
 from turnwise.policy import Policy
 
@@ -219,4 +220,15 @@ async def play(
     return episode, engine
 
 
-Play = Callable[..., Any]
+def job(question: Question, made: Policy, **changes: Any) -> Job:
+    """What hooks and evaluators give the method."""
+    given: dict[str, Any] = {
+        "prompt": question.text,
+        "label": question.answer,
+        "metadata": {"id": question.id},
+        "policy": made,
+        "rollout_id": "r",
+        "group_id": "g",
+        "seed": 1,
+    }
+    return Job(**{**given, **changes})
