@@ -102,7 +102,7 @@ def compare_here(options: EvalOptions) -> int:
     row = {**msgspec.to_builtins(comparison), "verdict": comparison.verdict()}
     path = folder.path / COMPARISON
     write_whole(path, dump(row, indent=1) + "\n")
-    report = write_page(folder.path, _page(comparison, before, after), folder.read_config())
+    report = write_page(folder, _page(comparison, before, after))
     print(comparison.verdict())
     for name, found in comparison.differences.items():
         print(f"{name}: {described(found)}")
@@ -234,13 +234,15 @@ def _page(comparison: Comparison, before: Side, after: Side) -> Page:
         verdict=comparison.verdict(),
         cards=[(before.name, comparison.scores[_main(comparison)][0])]
         + [(after.name, comparison.scores[_main(comparison)][1])],
-        note=f"{before.name}: {before.equation}. {after.name}: {after.equation}.",
+        notes=[f"{side.name}: {side.equation}." for side in (before, after)],
         claim=claim,
         sections=[
             Section(
                 id="difference",
                 title="The difference",
-                text=f"In points of avg@k, by {comparison.draws:,} draws of a paired bootstrap.",
+                before=[
+                    f"In points of avg@k, by {comparison.draws:,} draws of a paired bootstrap."
+                ],
                 table=Table(head, rows, len(rows)),
             )
         ],

@@ -1,16 +1,16 @@
 """One grader for every method, saved output and upstream file: rules alone, no model is asked.
 
-| the output                                      | score               | by          |
-|-------------------------------------------------|---------------------|-------------|
-| is empty                                        | 0                   | `empty`     |
-| has no boxed answer, or its last one is cut off | 0                   | `no answer` |
-| its last boxed answer is a formula              | 1 or 0              | `formula`   |
-| it or the label is words: equal, normalised     | 1 or 0              | `words`     |
-| it takes math-verify too long                   | 0                   | `costly`    |
-| math-verify fails or the machine stalls         | none: lost(judge)   | `undecided` |
+| the output                                        | score               | by          |
+|---------------------------------------------------|---------------------|-------------|
+| is empty, or its last box is                      | 0                   | `empty`     |
+| its last box decides by `turnwise.judge`'s rule   | 1 or 0              | `box`       |
+| has no box, but is one short line that is right   | 1                   | `line`      |
+| has no box otherwise, or its last one is cut off  | 0                   | `no answer` |
+| the label is words that the box says, normalised  | 1                   | `words`     |
+| the rule's processes fail or the machine stalls   | none: lost(judge)   | `undecided` |
 
-What came before the final text, such as a method's memory, is never graded in its place. What an
-answer costs depends on the answer alone, so a costly one is the policy's doing.
+What came before the final text, such as a method's memory, is never graded in its place. A formula
+that takes the rule too long is wrong: what it costs depends on the answer alone.
 """
 
 from __future__ import annotations
@@ -20,16 +20,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from turnwise.answers import MathVerifier, boxed, exact_match
+from turnwise.answers import boxed, exact_match
 from turnwise.episode import Boundary, BoundaryError, Ending
+from turnwise.judge import Judge
 
 from apps.evaluators.aime.attempts import AttemptRow
 from apps.evaluators.aime.problems import Problem
 
-By = Literal["empty", "no answer", "formula", "words", "costly", "undecided"]
+By = Literal["empty", "box", "line", "no answer", "words", "undecided"]
 NOT_GRADED = "not graded"
 _SPACE = re.compile(r"\\[,;:! ]|[\s$~]+")
 _INTEGER = re.compile(r"[+-]?\d{1,50}")
+_WORDS = re.compile(r"[^\W\d_]+(?:[ '-]+[^\W\d_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,50 +40,48 @@ class Grade:
 
     Attributes:
         score: 1 or 0; None where the rules can't tell.
-        prediction: The answer as it was found; None without one.
+        prediction: The last box; None without one.
         vote: Its normal form; that of the label where the answer is right, however it is written.
         by: The line of the module's table.
-        why: What was found where the rules can't tell.
+        error: Why the rules can't tell.
     """
 
     score: float | None
     prediction: str | None
     vote: str | None
     by: By
-    why: str = ""
+    error: str = ""
 
 
 class Grader:
-    """Grades outputs; owns the verifier's worker processes."""
+    """Grades outputs; owns the processes that compare formulas."""
 
     def __init__(self) -> None:
-        self._verifier = MathVerifier()
+        self._judge = Judge()
 
-    async def grade(self, output: str, label: str) -> Grade:
+    async def check(self) -> None:
+        """Raises BoundaryError if formulas can't be compared here."""
+        await self._judge.check()
+
+    async def grade(self, question: str, output: str, label: str) -> Grade:
         """Never raises on what a model wrote."""
-        if not output.strip():
-            return Grade(0.0, None, None, "empty")
-        found = boxed(output)
-        if found is None:
-            return Grade(0.0, None, None, "no answer")
         # A label may come boxed, as answers do.
         truth = boxed(label) or label
-        try:
-            check = await self._verifier.check(found, truth)
-        except BoundaryError as error:
-            return Grade(None, found, None, "undecided", str(error))
-        by: By = "formula"
-        right = check.equal
-        if check.why == "words":
-            by, right = "words", exact_match(found, truth)
-        elif check.why == "costly":
-            by, right = "costly", False
+        verdict = await self._judge.grade(question, output, truth)
+        found = verdict.prediction
+        by: By = "empty" if verdict.by == "empty" else "box"
+        right = verdict.correct
         if right is None:
-            return Grade(None, found, None, "undecided", f"math-verify: {check.why}")
-        return Grade(float(right), found, normal_form(truth if right else found), by)
+            return Grade(None, found, None, "undecided", verdict.error)
+        if found is None and by != "empty":
+            by = "line" if right else "no answer"
+        if found and verdict.rule is None and _WORDS.fullmatch(truth) and exact_match(found, truth):
+            by, right = "words", True
+        form = normal_form(truth) if right else normal_form(found) if found else None
+        return Grade(float(right), found, form, by)
 
     async def close(self) -> None:
-        await self._verifier.close()
+        await self._judge.close()
 
 
 async def graded_row(
@@ -97,9 +97,9 @@ async def graded_row(
     """The row of an attempt; one that was lost or cancelled is not graded."""
     grade = None
     if ending.by_policy:
-        grade = await grader.grade(output, problem.label)
+        grade = await grader.grade(problem.question, output, problem.label)
         if grade.score is None:
-            ending = Ending.lost(BoundaryError(Boundary.JUDGE, grade.why))
+            ending = Ending.lost(BoundaryError(Boundary.JUDGE, grade.error))
     return AttemptRow(
         task_id=problem.id,
         trial=attempt,

@@ -7,18 +7,20 @@ import hashlib
 import importlib.resources
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jinja2
 from markupsafe import Markup
+from turnwise.config import ConfigError
 from turnwise.evaluation.estimates import Bounded
-from turnwise.report.load import RunData, load_run, readable
-from turnwise.report.sections import Table, ending_legend, ledger_rows, metric_rows
-from turnwise.report.viewer import MAX_TOKENS, NAMES, episodes_json
-from turnwise.run.folder import write_whole
+from turnwise.report.load import MAX_EPISODES, readable
+from turnwise.report.sections import Table
+from turnwise.report.viewer import NAMES, episodes_json
+from turnwise.run.folder import RunFolder, write_whole
+from turnwise.run.jsonl import read_rows
 from turnwise.run.progress import number
+from turnwise.run.traces import Trace, parse_trace
 
 from apps.evaluators.aime.attempts import AttemptRow
 from apps.evaluators.aime.problems import Problem
@@ -31,19 +33,17 @@ from apps.evaluators.aime.results import (
     tokens,
 )
 
-REPORT = "report.html"
 MAX_VOTES = 3
 """Answers that the table of problems names."""
-_LIBRARY = importlib.resources.files("turnwise.report").joinpath("templates")
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A table with what it means; sentences may follow it."""
+    """A table with sentences before and after it."""
 
     id: str
     title: str
-    text: str
+    before: Sequence[str]
     table: Table
     after: Sequence[str] = ()
 
@@ -64,20 +64,11 @@ class Page:
 
     verdict: str
     cards: Sequence[tuple[str, str]]
-    note: str
+    notes: Sequence[str]
     claim: Sequence[str]
     sections: Sequence[Section]
     problems: Sequence[ProblemLine] = ()
     runs: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The sections of the shared page that a comparison has not."""
-
-    ledger: Mapping[str, Any] = field(default_factory=lambda: {"lines": []})
-    endings: Sequence[Any] = ()
-    metrics: Table = Table((), (), 0)
 
 
 def results_page(results: Results, rows: Sequence[AttemptRow], problems: Sequence[Problem]) -> Page:
@@ -95,11 +86,12 @@ def results_page(results: Results, rows: Sequence[AttemptRow], problems: Sequenc
     return Page(
         verdict=results.verdict(),
         cards=cards,
-        note=tokens(results),
+        notes=[f"{results.equation}.", f"Endings: {counts(results.endings)}.", tokens(results)],
         claim=results.claim,
         sections=[_scores(name, found) for name, found in results.sets.items()]
         + [_grading(results)]
-        + ([_services(results.services)] if results.services else []),
+        + ([_services(results.services)] if results.services else [])
+        + [_totals(results)],
         problems=problem_lines(problems, [rows]),
         runs=["attempts"],
     )
@@ -129,27 +121,17 @@ def problem_lines(
     return made
 
 
-def write_page(folder: Path, page: Page, config: Mapping[str, Any]) -> Path:
+def write_page(folder: RunFolder, page: Page) -> Path:
     """Writes report.html whole or not at all.
 
     Raises:
-        ConfigError: naming file and line, if a file of the folder is broken.
+        ConfigError: naming file and line, if the configuration or a trace is broken.
     """
-    if (folder / "metrics.jsonl").is_file():
-        run = load_run(folder)
-        ledger = ledger_rows(run)
-        ledger["lines"] = [replace(line, name="attempts") for line in ledger["lines"]]
-        parts = _Parts(ledger, ending_legend(run), metric_rows(run))
-        # What an evaluation without a token or a trace lacks is no gap of this page.
-        run = replace(run, gaps=[gap for gap in run.gaps if not gap.endswith("is missing")])
-    else:
-        run = RunData(folder.resolve().name, config, (), (), None, (), 0, ())
-        parts = _Parts()
     environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader(
             [
-                jinja2.FunctionLoader(lambda name: _text(_LIBRARY, name)),
                 jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+                jinja2.FunctionLoader(lambda name: _text(name) or None),
             ]
         ),
         autoescape=True,
@@ -157,37 +139,29 @@ def write_page(folder: Path, page: Page, config: Mapping[str, Any]) -> Path:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    path = folder / REPORT
-    template = environment.get_template("report.html.jinja")
-    write_whole(path, template.render(_context(run, page, parts)))
-    return path
+    script, traces = _text("viewer.js"), _traces(folder)
+    text = environment.get_template("report.html.jinja").render(
+        name=folder.path.resolve().name,
+        page=page,
+        traces=episodes_json(traces) if traces else "",
+        authors=NAMES,
+        config={name: readable(value) for name, value in folder.read_config().items()},
+        style=Markup(_text("style.css")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    write_whole(folder.report, text)
+    return folder.report
 
 
-def _context(run: RunData, page: Page, parts: _Parts) -> dict[str, Any]:
-    script = _text(_LIBRARY, "viewer.js") or ""
-    return {
-        "run": run,
-        "verdict": page.verdict,
-        "cards": page.cards,
-        "note": page.note,
-        "claim": page.claim,
-        "sections": page.sections,
-        "problems": page.problems,
-        "runs": page.runs,
-        "ledger": parts.ledger,
-        "endings": parts.endings,
-        "metrics": parts.metrics,
-        "ending_chart": None,
-        "stages": (),
-        "time_chart": None,
-        "config": {name: readable(value) for name, value in run.config.items()},
-        "authors": NAMES,
-        "max_tokens": MAX_TOKENS,
-        "episodes": episodes_json(run.traces),
-        "style": Markup(_text(_LIBRARY, "style.css")),
-        "script": Markup(script),
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    }
+def _traces(folder: RunFolder) -> list[Trace]:
+    traces = []
+    for place, row in enumerate(read_rows(folder.episodes), start=1):
+        try:
+            traces.append(parse_trace(row))
+        except ValueError as error:
+            raise ConfigError(f"{folder.episodes}:{place}: {error}") from None
+    return traces[:MAX_EPISODES]
 
 
 def _scores(name: str, found: SetResult) -> Section:
@@ -208,11 +182,11 @@ def _scores(name: str, found: SetResult) -> Section:
     return Section(
         id=f"set-{name}",
         title=f"Scores on {name}",
-        text=(
+        before=[
             f"{found.scored:,} of {found.attempts:,} attempts carry a score. Errors are standard"
             " errors clustered by problem. The two columns after them count every attempt, with"
             " those that were lost wrong, or right."
-        ),
+        ],
         table=Table(head, rows, len(rows)),
         after=[
             f"{sentence[:1].upper()}{sentence[1:]}." for sentence in spread_sentences(found.spread)
@@ -228,23 +202,40 @@ def _grading(results: Results) -> Section:
     return Section(
         id="grading",
         title="How the outputs were graded",
-        text="By rules alone, the same for every method. Attempts by the rule that decided.",
+        before=["By rules alone, the same for every method. Attempts by what decided."],
         table=Table(("", *results.sets), rows, len(rows)),
-        after=[f"Endings: {counts(results.endings)}."],
     )
 
 
-def _services(services: Mapping[str, float]) -> Section:
-    rows = [(name, f"{value:,.6g}") for name, value in services.items()]
+def _totals(results: Results) -> Section:
+    started = results.ledger["started"]
+    rows = [
+        (name.replace("_", " "), f"{value:,.6g}", f"{value / started:,.4g}" if started else "-")
+        for name, value in results.totals.items()
+    ]
+    return Section(
+        id="totals",
+        title="What the attempts counted",
+        before=["Sums over all attempts, lost ones included."],
+        table=Table(("", "total", "an attempt"), rows, len(rows)),
+    )
+
+
+def _services(services: Sequence[Mapping[str, float]]) -> Section:
+    names = list(dict.fromkeys(name for row in services for name in row))
+    rows = [
+        (name, *(f"{row[name]:,.6g}" if name in row else "-" for row in services)) for name in names
+    ]
+    head = ("", *(f"process {number}" for number in range(1, len(services) + 1)))
     return Section(
         id="services",
         title="Frozen models and tools",
-        text="Totals as the method counts them, of every process that ended properly.",
-        table=Table(("", "total"), rows, len(rows)),
+        before=["As the method counts them, in each process that ended properly."],
+        table=Table(head, rows, len(rows)),
     )
 
 
-def _text(folder: Any, name: str) -> str | None:
-    """A file of the library's templates; None if there is no such file."""
-    path = folder.joinpath(name)
-    return path.read_text(encoding="utf-8") if path.is_file() else None
+def _text(name: str) -> str:
+    """A file of the library's page; "" if there is no such file."""
+    path = importlib.resources.files("turnwise.report").joinpath("templates", name)
+    return path.read_text(encoding="utf-8") if path.is_file() else ""

@@ -97,20 +97,25 @@ def plain_prompt(question: str) -> str:
 class MeteredEngine:
     """An engine that counts what one attempt reads and writes, and how it is sampled.
 
+    A method's own helpers may share the engine: what has another session than the attempt's passes
+    through.
+
     Attributes:
         read, written: Tokens of prompts and of turns.
         turns: Turns sampled.
         wrong: The first request with another temperature, top-p or length than the policy's.
     """
 
-    def __init__(self, engine: Engine, sampling: SamplingParams) -> None:
-        self._engine, self._sampling = engine, sampling
+    def __init__(self, engine: Engine, sampling: SamplingParams, session: str) -> None:
+        self._engine, self._sampling, self._session = engine, sampling, session
         self.read = self.written = self.turns = 0
         self.wrong: SamplingParams | None = None
 
     async def generate(
         self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
     ) -> Completion:
+        if not session_id.startswith(self._session):
+            return await self._engine.generate(prompt_ids, params, session_id=session_id)
         asked = self._sampling
         same = (params.temperature, params.top_p) == (asked.temperature, asked.top_p)
         if self.wrong is None and not (same and params.max_new_tokens <= asked.max_new_tokens):
@@ -144,7 +149,7 @@ class PlainPlayer:
     async def play(self, rollout: Rollout[Problem]) -> Played:
         started = time.perf_counter()
         prompt = plain_prompt(rollout.task.question)
-        meter = MeteredEngine(self.policy.engine, self.policy.sampling)
+        meter = MeteredEngine(self.policy.engine, self.policy.sampling, rollout.rollout_id)
         session = tokendelta.Session(
             self.policy.profile, tools=(), max_tokens=self.policy.max_context_tokens
         )
@@ -273,12 +278,12 @@ class MethodPlayer:
         self.method, self.policy, self.name = method, policy, name
 
     async def play(self, rollout: Rollout[Problem]) -> Played:
-        meter = MeteredEngine(self.policy.engine, self.policy.sampling)
+        meter = MeteredEngine(self.policy.engine, self.policy.sampling, rollout.rollout_id)
         problem = rollout.task
         job = Job(
             prompt=problem.question,
             label=problem.label,
-            metadata={"data": problem.data, "index": problem.index},
+            metadata={"id": problem.id, "data": problem.data, "index": problem.index},
             policy=replace(self.policy, engine=meter),
             rollout_id=rollout.rollout_id,
             group_id=rollout.group_id,

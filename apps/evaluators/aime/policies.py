@@ -12,7 +12,7 @@ import aiohttp
 import tokendelta
 from transformers import AutoConfig, AutoTokenizer
 from turnwise.command import PreflightError
-from turnwise.config import ConfigError
+from turnwise.config import ConfigError, read_toml
 from turnwise.engine import Engine, SamplingParams
 from turnwise.engine.chat import ChatConfig
 from turnwise.engine.sglang import SGLangEngine
@@ -20,7 +20,7 @@ from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.local.policy import check_template, load_policy
 from turnwise.local.threads import choose_threads, set_threads
-from turnwise.method import make_method
+from turnwise.method import OPTIONS, make_method, options_class
 from turnwise.policy import Policy
 
 from apps.evaluators.aime.options import PLAIN, EvalOptions
@@ -39,20 +39,21 @@ CHECK_DEADLINE_S = 60.0
 CONNECT_S = 15.0
 
 
-def read_method_options(path: Path | None) -> dict[str, Any]:
+def read_method_options(method: str, path: Path | None) -> dict[str, Any]:
     """The method's own options; empty without a file.
 
     Raises:
-        ConfigError: if it can't be read or is no TOML.
+        ConfigError: if it can't be read, is no TOML, or has a key that a built-in method has not.
     """
     if path is None:
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"--method-config {path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    return read_toml(options_class(method), path) if method in OPTIONS else found
 
 
 async def make_player(

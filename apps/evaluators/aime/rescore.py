@@ -102,7 +102,6 @@ def rescore_here(options: EvalOptions) -> int:
         policy=name,
         method="saved outputs",
         sampling={},
-        services={},
         claim=(
             "Saved outputs graded by rules; no model was asked.",
             "An output that other problems have and one lacks counts as lost.",
@@ -111,7 +110,7 @@ def rescore_here(options: EvalOptions) -> int:
     written = write_results(folder.path, results, msgspec.to_builtins(loaded.rescored))
     page = results_page(results, loaded.rows, loaded.problems)
     page = replace(page, sections=[*page.sections, _section(loaded.rescored)])
-    report = write_page(folder.path, page, folder.read_config())
+    report = write_page(folder, page)
     for line in [*lines(results), *loaded.rescored.sentences()]:
         print(line)
     print(f"{written}, {report}")
@@ -222,7 +221,7 @@ def _section(found: Rescored) -> Section:
     return Section(
         id="runs",
         title="Saved runs",
-        text="The mean score of each, as it was saved and as it is graded now.",
+        before=["The mean score of each, as it was saved and as it is graded now."],
         table=Table(("run", "outputs", "saved", "now"), rows, len(rows)),
         after=[f"{sentence[:1].upper()}{sentence[1:]}." for sentence in found.sentences()],
     )

@@ -15,6 +15,7 @@ from turnwise.evaluation.journal import account, totals
 from turnwise.ledger import LedgerRow
 from turnwise.run.folder import write_whole
 from turnwise.run.jsonl import dump
+from turnwise.run.summary import EvalSummary, Measure
 from turnwise.trials import Estimate
 
 from apps.evaluators.aime.attempts import AttemptRow, by_problem
@@ -22,6 +23,9 @@ from apps.evaluators.aime.problems import Problem
 from apps.evaluators.aime.spread import Spread, single_runs
 
 RESULTS = "results.json"
+AVG = "avg@k is the mean score of k attempts."
+MAJ = "maj@k is the score of the answer that most of k attempts give, ties shared."
+PASS = "pass@k is the chance that one of k attempts is right, without bias."
 ALL = "all"
 """Names all data sets together, where there are several."""
 
@@ -66,8 +70,9 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         ledger, equation: Every attempt that was started, lost ones that were made again included.
         endings: Attempts by `Ending.label`.
         totals: Sums of the episodes' numbers.
-        services: Totals of frozen models and tools, of the processes that ended properly.
+        services: What frozen models and tools counted, in each process that ended properly.
         usd: What the policy cost; 0 without prices.
+        services_usd: What frozen models cost, as they count it.
         seconds: Of all attempts, one after the other.
         claim: What the scores mean and what they do not.
     """
@@ -81,8 +86,9 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     equation: str
     endings: dict[str, int]
     totals: dict[str, float]
-    services: dict[str, float]
+    services: tuple[dict[str, float], ...]
     usd: float
+    services_usd: float
     seconds: float
     claim: tuple[str, ...]
 
@@ -152,6 +158,7 @@ def summarise(
     problems: Sequence[Problem],
     k: int,
     prices: tuple[float, float] = (0.0, 0.0),
+    services: Sequence[Mapping[str, float]] = (),
     **about: Any,
 ) -> Results:
     """The results of a journal.
@@ -160,6 +167,7 @@ def summarise(
         rows: What stands for each attempt.
         tries: Every row.
         prices: US dollars per million tokens read and written.
+        services: What each process counted.
         about: The remaining fields of `Results`.
 
     Raises:
@@ -173,9 +181,36 @@ def summarise(
         equation=ledger.equation(),
         endings=dict(Counter(row.ending.label for row in tries).most_common()),
         totals=sums,
+        services=tuple(dict(row) for row in services),
+        services_usd=sum(
+            value for row in services for name, value in row.items() if name.endswith("/usd")
+        ),
         usd=(read * prices[0] + written * prices[1]) / 1e6,
         seconds=sum(row.wall_s for row in tries),
         **about,
+    )
+
+
+def shared_summary(results: Results, *, replayed: int) -> EvalSummary:
+    """The results as every benchmark has them, for tools that know no other shape."""
+    main = results.main
+    measures = [Measure(name=f"avg@{main.k}", estimate=main.avg.estimate, meaning=AVG)]
+    measures.append(Measure(name=f"maj@{main.k}", estimate=main.maj.estimate, meaning=MAJ))
+    measures += [
+        Measure(name=f"pass@{j}", estimate=value.estimate, meaning=PASS)
+        for j, value in main.passes.items()
+    ]
+    return EvalSummary(
+        benchmark=" + ".join(name for name in results.sets if name != ALL),
+        policy=results.policy,
+        measures=tuple(measures),
+        trials=main.k,
+        baselines={},
+        coverage=main.coverage,
+        services={"method": results.method},
+        claim=results.claim,
+        replayed=replayed,
+        lost_as_failed=main.avg.low,
     )
 
 
@@ -215,10 +250,11 @@ def spread_sentences(spread: Spread) -> list[str]:
 
 
 def tokens(results: Results) -> str:
-    """Tokens and cost of the policy, in one line."""
+    """Tokens and cost, in one line."""
     read, written = (results.totals.get(f"{name}_tokens", 0.0) for name in ("read", "written"))
     money = f", ${results.usd:.4f}" if results.usd else ""
-    return f"policy: {read:,.0f} tokens read, {written:,.0f} written{money}"
+    others = f"; frozen models: ${results.services_usd:.4f}" if results.services_usd else ""
+    return f"policy: {read:,.0f} tokens read, {written:,.0f} written{money}{others}"
 
 
 def counts(values: Mapping[str, int]) -> str:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise.command import RunError
+import msgspec
+from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError, parse_args
-from turnwise.episode import Episode
+from turnwise.episode import BoundaryError, Episode
 from turnwise.evaluation.journal import split_rollout_id
 from turnwise.evaluation.playing import missing_rollouts, play_trials
 from turnwise.rollout import Rollout
 from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import append_row, read_rows
 from turnwise.run.metrics import EvalRow, as_row, metric_means
+from turnwise.run.summary import write_summary
 
 from apps.evaluators.aime.attempts import (
     AttemptRow,
@@ -32,7 +33,7 @@ from apps.evaluators.aime.playing import Player
 from apps.evaluators.aime.policies import make_player, read_method_options
 from apps.evaluators.aime.problems import SAMPLE, Problem, load_data
 from apps.evaluators.aime.rescore import rescore_here
-from apps.evaluators.aime.results import Results, lines, summarise, write_results
+from apps.evaluators.aime.results import Results, lines, shared_summary, summarise, write_results
 
 PROG = "aime:eval"
 DESCRIPTION = (
@@ -88,7 +89,7 @@ class Evaluation:
         self.problems = load_data(
             options.data, input_key=options.input_key, label_key=options.label_key
         )
-        self.method_options = read_method_options(options.method_config)
+        self.method_options = read_method_options(options.method, options.method_config)
         self.folder: RunFolder | None = self._opened() if options.resume else None
 
     async def run(self) -> None:
@@ -101,6 +102,7 @@ class Evaluation:
         player, tokenizer = await make_player(self.options, self.method_options)
         grader = Grader()
         try:
+            await self._check(grader)
             self.folder = folder = resumed or self._created()
             options = self.options
             names = ", ".join(dict.fromkeys(problem.data for problem in self.problems))
@@ -120,7 +122,7 @@ class Evaluation:
             )
         finally:
             if self.folder is not None and player.services():
-                append_row(self.folder.path / SERVICES, {"services": player.services()})
+                append_row(self.folder.path / SERVICES, player.services())
             await grader.close()
             await player.close()
 
@@ -146,10 +148,9 @@ class Evaluation:
             claim=claim_of(self.options, self.problems),
         )
         write_metrics(folder, results, tries)
+        write_summary(folder, shared_summary(results, replayed=len(tries) - len(rows)))
         written = write_results(folder.path, results)
-        report = write_page(
-            folder.path, results_page(results, rows, self.problems), folder.read_config()
-        )
+        report = write_page(folder, results_page(results, rows, self.problems))
         for line in lines(results):
             print(line)
         print(f"{written}, {report}")
@@ -161,6 +162,15 @@ class Evaluation:
             )
         return 0
 
+    async def _check(self, grader: Grader) -> None:
+        """Raises PreflightError if labels that are no whole numbers can't be compared here."""
+        if all(problem.label.lstrip("-").isdecimal() for problem in self.problems):
+            return
+        try:
+            await grader.check()
+        except BoundaryError as error:
+            raise PreflightError(f"grading: {error}") from None
+
     def _missing(self) -> list[Rollout[Problem]]:
         folder = self.folder
         return missing_rollouts(
@@ -170,12 +180,9 @@ class Evaluation:
             scored=open_journal(folder.path).scored() if folder is not None else (),
         )
 
-    def _config(self) -> dict[str, Any]:
-        config = self.options.model_dump(mode="json")
-        return {**config, "method_options": self.method_options}
-
     def _created(self) -> RunFolder:
-        folder = RunFolder.create(self.options.run_dir, "eval-aime", self._config())
+        config = {**self.options.model_dump(mode="json"), "method_options": self.method_options}
+        folder = RunFolder.create(self.options.run_dir, "eval-aime", config)
         write_problems(folder.path, self.problems)
         return folder
 
@@ -183,10 +190,16 @@ class Evaluation:
         assert self.options.run_dir is not None
         folder = RunFolder.open(self.options.run_dir)
         folder.refuse_changes(
-            self._config(),
+            self.options.model_dump(mode="json"),
             may_change=MAY_CHANGE,
             because="attempts of two settings do not mix",
         )
+        before = folder.read_config().get("method_options")
+        if before != self.method_options:
+            raise ConfigError(
+                f"--method-config: holds {self.method_options}, the evaluation in {folder.path} was"
+                f" started with {before}: attempts of two settings do not mix"
+            )
         if read_problems(folder.path) != self.problems:
             raise ConfigError(
                 f"--data {' '.join(self.options.data)}: not the problems that the evaluation in"
@@ -294,13 +307,10 @@ def claim_of(options: EvalOptions, problems: Sequence[Problem]) -> tuple[str, ..
     return tuple(told)
 
 
-def _services(path: Path) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for row in read_rows(path):
-        found = row.get("services")
-        if not isinstance(found, Mapping):
-            raise ConfigError(f"{path}: expected services, found {row}")
-        for name, value in found.items():
-            if isinstance(value, int | float) and math.isfinite(value):
-                sums[name] = sums.get(name, 0.0) + value
-    return sums
+def _services(path: Path) -> tuple[dict[str, float], ...]:
+    """What each process of the evaluation counted of frozen models and tools."""
+    try:
+        rows = [msgspec.convert(row, dict[str, float]) for row in read_rows(path)]
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {error}; remove the file to do without") from None
+    return tuple(rows)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from turnwise.answers import Check
+from turnwise.answers.verifier import Why
 from turnwise.episode import Boundary, BoundaryError, Ending
 
 from apps.evaluators.aime.grading import Grade, Grader, graded_row, normal_form
@@ -24,56 +25,52 @@ async def grader() -> AsyncIterator[Grader]:
     [
         ("", "33", Grade(0, None, None, "empty")),
         (" \n", "33", Grade(0, None, None, "empty")),
+        ("\\boxed{}", "33", Grade(0, "", None, "empty")),
         ("It is 33.", "33", Grade(0, None, None, "no answer")),
         ("so \\boxed{33", "33", Grade(0, None, None, "no answer")),
-        ("\\boxed{33}", "33", Grade(1, "33", "33", "formula")),
-        ("\\boxed{033}", "33", Grade(1, "033", "33", "formula")),
-        ("\\boxed{33}", "033", Grade(1, "33", "33", "formula")),
-        ("\\boxed{33}", "\\boxed{33}", Grade(1, "33", "33", "formula")),
-        ("first \\boxed{33}, no, \\boxed{34}", "33", Grade(0, "34", "34", "formula")),
-        ("\\boxed{33}<|im_end|>", "33", Grade(1, "33", "33", "formula")),
-        ("\\boxed{}", "33", Grade(0, "", "", "words")),
+        ("$33$", "33", Grade(1, None, "33", "line")),
+        ("\\boxed{33}", "33", Grade(1, "33", "33", "box")),
+        ("\\boxed{033}", "33", Grade(1, "033", "33", "box")),
+        ("\\boxed{33}", "033", Grade(1, "33", "33", "box")),
+        ("\\boxed{33}", "\\boxed{33}", Grade(1, "33", "33", "box")),
+        ("first \\boxed{33}, no, \\boxed{34}", "33", Grade(0, "34", "34", "box")),
+        ("\\boxed{33}<|im_end|>", "33", Grade(1, "33", "33", "box")),
         # Without its slash 1/2 would read as 12.
-        ("\\boxed{1/2}", "12", Grade(0, "1/2", "1/2", "formula")),
-        ("\\boxed{\\frac{1}{2}}", "0.5", Grade(1, "\\frac{1}{2}", "0.5", "formula")),
-        ("\\boxed{The Moon}", "moon", Grade(1, "The Moon", "moon", "words")),
-        ("\\boxed{the sun}", "moon", Grade(0, "the sun", "thesun", "words")),
+        ("\\boxed{1/2}", "12", Grade(0, "1/2", "1/2", "box")),
+        ("\\boxed{\\frac{1}{2}}", "0.5", Grade(1, "\\frac{1}{2}", "0.5", "box")),
+        ("\\boxed{the Moon}", "moon", Grade(1, "the Moon", "moon", "words")),
+        ("\\boxed{the sun}", "moon", Grade(0, "the sun", "thesun", "box")),
     ],
 )
 async def test_an_output_is_worth_what_its_last_box_says(
     grader: Grader, output: str, label: str, grade: Grade
 ) -> None:
-    assert await grader.grade(output, label) == grade
+    assert await grader.grade("?", output, label) == grade
 
 
+@pytest.mark.parametrize("why", ["late", "broken"])
 async def test_a_verifier_that_fails_loses_the_attempt_and_never_scores_it(
+    grader: Grader, monkeypatch: pytest.MonkeyPatch, why: Why
+) -> None:
+    answer_with(grader, monkeypatch, Check(None, why))
+    row = await graded_row(grader, PROBLEM, 0, ending=Ending.finished(), output="\\boxed{x}")
+    assert (row.score, row.ending.label, row.by) == (None, "lost:judge", "undecided")
+    assert row.error is not None and why in row.error
+
+
+async def test_an_answer_that_takes_the_verifier_too_long_is_wrong_whatever_its_letters(
     grader: Grader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def late(prediction: str, truth: str) -> Check:
-        return Check(None, "late")
-
-    monkeypatch.setattr(grader._verifier, "check", late)
-    row = await graded_row(grader, PROBLEM, 0, ending=Ending.finished(), output="\\boxed{x}")
-    assert (row.score, row.ending.label) == (None, "lost:judge")
-
-    async def gone(prediction: str, truth: str) -> Check:
-        raise BoundaryError(Boundary.JUDGE, "no process")
-
-    monkeypatch.setattr(grader._verifier, "check", gone)
-    row = await graded_row(grader, PROBLEM, 0, ending=Ending.finished(), output="\\boxed{x}")
-    assert (row.score, row.error, row.by) == (None, "no process", "undecided")
+    answer_with(grader, monkeypatch, Check(None, "costly"))
+    grade = await grader.grade("?", "\\boxed{9^{9^{9^9}}}", "9999")
+    assert (grade.score, grade.by) == (0, "box")
 
 
-async def test_an_answer_that_takes_the_verifier_too_long_is_wrong(
-    grader: Grader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def costly(prediction: str, truth: str) -> Check:
-        return Check(None, "costly")
+def answer_with(grader: Grader, monkeypatch: pytest.MonkeyPatch, check: Check) -> None:
+    async def answer(prediction: str, truth: str) -> Check:
+        return check
 
-    monkeypatch.setattr(grader._verifier, "check", costly)
-    assert await grader.grade("\\boxed{9^{9^{9^9}}}", "3") == Grade(
-        0, "9^{9^{9^9}}", "9^{9^{9^9}}", "costly"
-    )
+    monkeypatch.setattr(grader._judge.verifier, "check", answer)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_a_prediction_alone_is_graded_as_an_answer(tmp_path: Path) -> None:
         del row["output"]
         row["prediction"] = prediction
     assert rescore(tmp_path, write(tmp_path / "a.json", rows)) == 0
-    assert results(tmp_path)["sets"]["a"]["by"] == {"formula": 2, "empty": 1}
+    assert results(tmp_path)["sets"]["a"]["by"] == {"box": 2, "empty": 1}
 
 
 def test_an_own_run_is_graded_again_and_its_lost_attempts_stay_lost(tmp_path: Path) -> None:

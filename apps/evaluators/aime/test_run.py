@@ -72,10 +72,10 @@ def test_a_method_is_found_by_import_path_and_scored_by_the_evaluators_own_grade
     assert found["avg"]["estimate"] == {"mean": 0.5, "stderr": 0.0, "tasks": 12, "trials": 24}
     assert found["passes"]["2"]["estimate"]["mean"] == 1.0
     assert found["maj"]["estimate"]["mean"] == 0.5
-    assert found["by"] == {"formula": 24}
+    assert found["by"] == {"box": 24}
     assert all(row["metrics"]["method_score"] == 0.25 for row in rows(folder))
     assert results(folder)["totals"]["tool_calls"] == 48
-    assert results(folder)["services"] == {"coder/requests": 24.0}
+    assert results(folder)["services"] == [{"coder/requests": 24.0}]
     assert fakes.made[0].closed
     out = capsys.readouterr().out
     assert "avg@2" in out and "50.0 ± 0.0 %" in out and "coverage 100.0%" in out
@@ -121,7 +121,7 @@ def test_lost_attempts_are_made_again_on_resume_and_scored_ones_are_not(
     found = results(folder)
     assert found["sets"]["sample"]["scored"] == 24
     assert (found["ledger"]["started"], found["ledger"]["lost"]) == (25, {"sandbox": 1})
-    assert found["services"] == {"coder/requests": 25.0}
+    assert found["services"] == [{"coder/requests": 24.0}, {"coder/requests": 1.0}]
 
 
 def test_an_interrupted_evaluation_goes_on_without_repeating_an_attempt(
@@ -188,7 +188,7 @@ def test_settings_and_problems_of_two_evaluations_do_not_mix(
     assert knowing(folder, "--data", str(data), "--resume", "--temperature", "0.5") == 2
     assert "--temperature is 0.5" in capsys.readouterr().err
     assert knowing(folder, "--data", str(data), "--resume", extra=1) == 2
-    assert "--method-options is {'extra': 1}" in capsys.readouterr().err
+    assert "--method-config: holds {'extra': 1}" in capsys.readouterr().err
     data.write_text('{"prompt": "1 + 2?", "label": "3"}\n')
     assert knowing(folder, "--data", str(data), "--resume") == 2
     assert "not the problems" in capsys.readouterr().err
@@ -326,7 +326,8 @@ def test_a_model_in_a_folder_is_evaluated_by_the_embedded_engine(tmp_path: Path)
     assert run(folder, *argv, policy=["--hf-checkpoint", str(policy)]) == 0
     assert results(folder)["sets"]["sample"]["avg"]["estimate"]["mean"] == 0.0
     assert results(folder)["totals"]["written_tokens"] <= 48
-    assert "All 12 episodes" in (folder / "report.html").read_text()
+    assert len(rows(folder, "episodes.jsonl")) == 12
+    assert 'id="viewer"' in (folder / "report.html").read_text()
 
 
 def at(url: str) -> list[str]:
