@@ -45,6 +45,7 @@ class Sandbox:
         self._python: Interpreter | None = None
         self._workers: list[Worker] = []
         self._starting = asyncio.Lock()
+        self._closing = False
         self._free = asyncio.LifoQueue[int]()
         self._first_user = _first_user()
         self._jobs: dict[asyncio.Task[Result], Job] = {}
@@ -133,6 +134,9 @@ class Sandbox:
             what = f"program and input are over {_PROGRAM_BYTES >> 20} MiB"
             return Denied(out="", err="", seconds=0.0, tier=tier, what=what)
         place = await self._free.get()
+        if self._closing:
+            self._free.put_nowait(place)
+            raise RuntimeError("the sandbox was closed")
         job = Job(*payload)
         task = asyncio.create_task(self._run(job, place, tier))
         self._jobs[task] = job
@@ -145,23 +149,28 @@ class Sandbox:
 
     async def _run(self, job: Job, place: int, tier: Tier) -> Result:
         try:
-            # A worker that dies before it takes the job has not touched it.
-            with contextlib.suppress(WorkerGone):
-                return self._result(await self._ask(job, place), job, tier)
-            return self._result(await self._ask(job, place), job, tier)
+            worker = await self._worker()
+            try:
+                facts = await worker.run(job, self._header(job, place))
+            except WorkerGone:
+                # One whose interpreter died had no fair try; one whose supervisor died had.
+                if worker.alive or job.abandoned:
+                    raise
+                worker = await self._worker()
+                facts = await worker.run(job, self._header(job, place))
+            self._recycle(worker)
+            return self._result(facts, job, tier)
         except (WorkerGone, SandboxUnavailable) as error:
             return SandboxBroken(out="", err="", seconds=0.0, tier=tier, what=str(error))
         finally:
             self._free.put_nowait(place)
 
-    async def _ask(self, job: Job, place: int) -> dict[str, Any]:
-        worker = await self._worker()
-        facts = await worker.run(job, self._header(job, place))
+    def _recycle(self, worker: Worker) -> None:
+        """Replaces an interpreter that has served enough; what it still runs comes to its end."""
         if worker.jobs >= self.config.recycle_after and worker in self._workers:
             self._workers.remove(worker)
             self._later(worker.stop())
             self._later(self._warm())
-        return facts
 
     def _header(self, job: Job, place: int) -> dict[str, Any]:
         config = self.config
@@ -235,6 +244,7 @@ class Sandbox:
 
     async def close(self) -> None:
         """Ends running snippets and all interpreters, and removes every file; idempotent."""
+        self._closing = True
         for job in self._jobs.values():
             job.abandon()
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -242,6 +252,7 @@ class Sandbox:
         await asyncio.gather(*self._chores, return_exceptions=True)
         workers, self._workers = self._workers, []
         await asyncio.gather(*(worker.stop() for worker in workers))
+        self._closing = False
 
 
 def _first_user() -> int:

@@ -36,7 +36,7 @@ class Job:
         self.code = code
         self.stdin = stdin
         self._socket: socket.socket | None = None
-        self._abandoned = False
+        self.abandoned = False
         self._streams = b""
 
     def connect(self) -> socket.socket:
@@ -45,7 +45,7 @@ class Job:
         Raises:
             EOFError: when nobody waits for the job any more.
         """
-        if self._abandoned:
+        if self.abandoned:
             raise EOFError("cancelled")
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
@@ -82,7 +82,7 @@ class Job:
 
     def abandon(self) -> None:
         """Makes the supervisor end the snippet; the answer will be none."""
-        self._abandoned = True
+        self.abandoned = True
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_WR)

@@ -100,7 +100,7 @@ def _inspect(name: str, pid: int) -> list[_Instruction]:
             return _self(0, pid) + _one_of(2, (int(signal.SIGKILL),), hit=False)
         case "prlimit64":
             nothing_new = [(_LOAD, 0, 0, _ARGUMENTS + 20), (_JEQ, 1, 0, 0), _refuse(errno.EPERM)]
-            return nothing_new + _one_of(2, (0,))
+            return _self(0, 0) + nothing_new + _one_of(2, (0,))
         case "socketpair":
             # Not datagrams: `sendto` would then reach any socket that has a path.
             family = [_argument(0), (_JEQ, 1, 0, 1), _refuse(errno.EPERM)]
