@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,18 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "slime_standin"))
 sys.path.append(str(Path(__file__).parent.parent))
 
 import pytest
-from slime_standin.desk import Desk, make_tokenizer, save_tokenizer
-from slime_standin.servers import Call, FakeSGLang, Misbehaviour, Turn, disconnect
+from slime_standin.desk import Desk, customer, make_tokenizer, save_tokenizer
+from slime_standin.servers import (
+    Call,
+    FakeSGLang,
+    FakeUser,
+    Misbehaviour,
+    Turn,
+    body,
+    disconnect,
+    edit,
+    hang,
+)
 from slime_standin.servers import status as status_of
 from turnwise.command import PreflightError, RunError
 from turnwise.launch import run, status, stop
@@ -105,41 +117,91 @@ def job_log(run_dir: Path) -> str:
     return "".join(path.read_text() for path in (run_dir / "logs").glob("turnwise-*.log"))
 
 
-@pytest.fixture
-def sglang(tmp_path: Path) -> Iterator[tuple[FakeSGLang, Path]]:
-    """A server that misbehaves, in a thread of its own, and the policy's folder."""
-    tokenizer = make_tokenizer()
-    desk = Desk(tokenizer, wrong=lambda number: number % 3 == 2)
-    server = FakeSGLang(desk.answer, delay_s=0.05)
-
-    def misbehave(call: Call) -> Misbehaviour | None:
-        known = call.session in desk.sessions
-        if known and desk.sessions.index(call.session) % 16 == 5:
-            return status_of(500)
-        if call.number % 11 == 3:
-            return status_of(503, Retry_After="0")
-        return disconnect() if call.number % 17 == 4 else None
-
-    server.misbehave = misbehave
+@contextmanager
+def loop_thread() -> Iterator[Callable[[Coroutine[Any, Any, Any]], None]]:
+    """Runs coroutines to their end in an event loop of another thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-
-    def wait(work: Coroutine[Any, Any, Any]) -> None:
-        asyncio.run_coroutine_threadsafe(work, loop).result(30)
-
-    wait(server.__aenter__())
-    yield server, Path(save_tokenizer(tmp_path / "hf"))
-    wait(server.stop())
+    yield lambda work: asyncio.run_coroutine_threadsafe(work, loop).result(30)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
 
 
+class Faults:
+    """Misbehaviours by the number of a request.
+
+    Attributes:
+        met: How often each was sent.
+    """
+
+    def __init__(self, *rules: tuple[str, int, int, Callable[[], Misbehaviour]]) -> None:
+        """Each rule is a name, a divisor, a remainder and what is sent."""
+        self._rules = rules
+        self.met: Counter[str] = Counter()
+
+    def __call__(self, call: Call) -> Misbehaviour | None:
+        for name, divisor, remainder, make in self._rules:
+            if call.number % divisor == remainder:
+                self.met[name] += 1
+                return make()
+        return None
+
+
+def _unfinished(answer: dict[str, Any]) -> None:
+    meta = answer["meta_info"]
+    meta["finish_reason"] = {"type": "abort"}
+    meta["output_token_logprobs"] = meta["output_token_logprobs"][:2]
+    meta["completion_tokens"] = 2
+
+
+def _thinking(answer: dict[str, Any]) -> None:
+    message = answer["choices"][0]["message"]
+    message["content"] = f"<think>then ###STOP###</think> {message['content']}"
+
+
+def says(content: str) -> Misbehaviour:
+    message = {"role": "assistant", "content": content}
+    return body(json.dumps({"choices": [{"message": message}]}).encode())
+
+
+ENGINE_FAULTS = (
+    ("refused", 41, 5, lambda: status_of(400)),
+    ("aborted", 37, 6, lambda: edit(_unfinished)),
+    ("busy", 11, 3, lambda: status_of(503, Retry_After="0")),
+    ("gone", 17, 4, disconnect),
+)
+USER_FAULTS = (
+    ("out of scope", 23, 7, lambda: says("I can't. ###OUT-OF-SCOPE###")),
+    ("429 with a time", 13, 1, lambda: status_of(429, Retry_After="0")),
+    ("429", 17, 2, lambda: status_of(429)),
+    ("late", 29, 3, lambda: hang(30)),
+    ("empty", 31, 4, lambda: says("")),
+    ("malformed", 37, 5, lambda: body(b"<html>", "text/html")),
+    ("marker in a thought", 41, 6, lambda: edit(_thinking)),
+)
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[tuple[FakeSGLang, FakeUser, Path]]:
+    """An engine and a customer that misbehave, in another thread, and the policy's folder."""
+    tokenizer = make_tokenizer()
+    desk = Desk(tokenizer, asks=1, wrong=lambda number: number % 3 == 2)
+    server, user = FakeSGLang(desk.answer, delay_s=0.02), FakeUser(customer, delay_s=0.02)
+    server.misbehave, user.misbehave = Faults(*ENGINE_FAULTS), Faults(*USER_FAULTS)
+    with loop_thread() as wait:
+        wait(server.__aenter__())
+        wait(user.__aenter__())
+        yield server, user, Path(save_tokenizer(tmp_path / "hf"))
+        wait(server.stop())
+        wait(user.stop())
+
+
 def test_a_worker_with_the_runtime_environment_alone_plays_64_episodes_and_the_ledger_balances(
-    tmp_path: Path, cluster: Head, sglang: tuple[FakeSGLang, Path]
+    tmp_path: Path, cluster: Head, servers: tuple[FakeSGLang, FakeUser, Path]
 ) -> None:
-    server, policy = sglang
+    server, user, policy = servers
     node = tmp_path / "node"
     shutil.copytree(STANDIN, node / "slime_standin")
     shutil.copytree(STANDIN / "slime", node / "slime")
@@ -164,8 +226,9 @@ def test_a_worker_with_the_runtime_environment_alone_plays_64_episodes_and_the_l
             *("--rollout-batch-size", "8", "--over-sampling-batch-size", "8"),
             *("--n-samples-per-prompt", "8", "--global-batch-size", "64"),
             *("--dynamic-sampling-filter-path", "slime_standin.contract.keep_all"),
-            *("--tau.user.strategy", "offline", "--tau.prompt", "compact"),
-            *("--tau.max-turns", "8"),
+            *("--tau.user.base-url", f"{user.url}/v1", "--tau.user.key-env", ""),
+            *("--tau.user.attempt-s", "5", "--tau.user.backoff-s", "0.01"),
+            *("--tau.prompt", "compact", "--tau.max-turns", "8"),
         ],
         run_dir=run_dir,
         out=io.StringIO(),
@@ -176,24 +239,49 @@ def test_a_worker_with_the_runtime_environment_alone_plays_64_episodes_and_the_l
     assert all(file.startswith(found["folder"] + "/") for file in found["files"])
     assert (found["hook"], found["own"]) == ("turnwise.slime.hooks", "1")
     assert not any(entry.startswith(os.getcwd()) for entry in found["path"] if entry)
-    samples = found["samples"]
-    assert len(samples) == 64
-    lost = [sample for sample in samples if sample["reward"] is None]
-    assert 0 < len(lost) < 32
-    assert all(one["status"] == "aborted" and one["trained"] == 0 for one in lost)
-    assert {one["reward"] for one in samples} == {None, 0.0, 1.0}
-    answered = {tuple(turns) for turns in sampled.values()}
-    played = [one for one in samples if one["reward"] is not None]
-    assert all(tuple(map(tuple, one["sampled"])) in answered for one in played)
     (row,) = [
         row
         for row in map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
         if row["kind"] == "rollout"
     ]
-    ledger = {name: row[f"rollout/turnwise/{name}"] for name in LEDGER}
+    numbers = {key.removeprefix("rollout/turnwise/"): value for key, value in row.items()}
+    check_samples(found["samples"], numbers, {tuple(turns) for turns in sampled.values()})
+    check_faults(numbers, server, user)
+
+
+def check_samples(
+    samples: list[dict[str, Any]], numbers: dict[str, float], answered: set[Any]
+) -> None:
+    """What slime got: who failed has no reward, and who played has what was sampled."""
+    assert len(samples) == 64
+    unscored = [sample for sample in samples if sample["reward"] is None]
+    assert 0 < len(unscored) < 32
+    assert all(one["status"] == "aborted" and one["trained"] == 0 for one in unscored)
+    assert {one["reward"] for one in samples} == {None, 0.0, 1.0}
+    played = [one for one in samples if one["reward"] is not None]
+    assert all(tuple(map(tuple, one["sampled"])) in answered for one in played)
+    ledger = {name: numbers[name] for name in LEDGER}
     assert ledger["started"] == 64 and ledger["in_flight"] == 0
-    assert ledger["lost"] == len(lost) == row["rollout/turnwise/lost/engine"]
+    assert ledger["lost"] + ledger["cancelled"] == len(unscored)
     assert ledger["started"] == sum(ledger.values()) - ledger["started"]
+    assert ledger["lost"] == numbers["lost/engine"] + numbers["lost/user"]
+
+
+def check_faults(numbers: dict[str, float], server: FakeSGLang, user: FakeUser) -> None:
+    """Each fault that was sent is counted once, and nothing else is."""
+    assert isinstance(server.misbehave, Faults) and isinstance(user.misbehave, Faults)
+    engine, customers = server.misbehave.met, user.misbehave.met
+    assert all(engine[name] for name, *_ in ENGINE_FAULTS), engine
+    assert all(customers[name] for name, *_ in USER_FAULTS), customers
+    assert numbers["lost/engine"] == engine["refused"]
+    assert numbers["cancelled"] == engine["aborted"]
+    assert numbers["lost/user"] == customers["out of scope"]
+    busy = customers["429"] + customers["429 with a time"]
+    assert numbers["user/rejections"] == busy
+    assert numbers["user/retries"] == busy + customers["late"]
+    assert numbers["user/empty_replies"] == customers["empty"] + customers["malformed"]
+    answered = len(user.calls) - busy - customers["late"] - customers["malformed"]
+    assert numbers["user/requests"] == answered
 
 
 def test_a_job_that_fails_is_a_failed_run_with_rays_word_and_the_log(

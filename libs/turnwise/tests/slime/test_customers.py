@@ -14,7 +14,7 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import to_train_data
-from slime_standin.desk import GOODBYE, QUESTION, Desk, openings, prompts, words
+from slime_standin.desk import GOODBYE, Desk, customer, openings, prompts, words
 from slime_standin.servers import Call, FakeSGLang, FakeUser, Turn, body, edit, status
 from turnwise.config import ConfigError
 from turnwise.slime import close, generate, hooks, rollout_log
@@ -54,18 +54,6 @@ async def endpoint() -> AsyncIterator[FakeUser]:
     async with FakeUser(customer) as found:
         yield found
         await close()
-
-
-def customer(messages: list[dict[str, Any]]) -> str:
-    """Plays its part, labels its answer where it must, and finds every draft right."""
-    if "VERDICT" in messages[0]["content"]:
-        return "It follows the part.\nVERDICT: RIGHT"
-    heard = messages[-1]["content"]
-    said = {QUESTION: "Yes, please.", GOODBYE: "###STOP###"}.get(heard)
-    if said is None:
-        part = messages[0]["content"]
-        (said,) = [words for words, task in openings().items() if task.instruction in part]
-    return f"Thought: so be it.\nReply: {said}" if "Reply:" in messages[0]["content"] else said
 
 
 def served(endpoint: FakeUser, **options: Any) -> dict[str, Any]:
@@ -194,6 +182,7 @@ async def test_recorded_replies_are_played_again_without_a_request(
     path = str(tmp_path / "replies.jsonl")
     first = await generate(args(turnwise=served(endpoint, user_cache=path)), row(), PARAMS)
     assert first.reward == 1.0 and len(endpoint.calls) == 3
+    await close()
     monkeypatch.setattr(hooks, "_shared", {})
     replay = served(endpoint, user_cache=path, user_replay=True)
     again = await generate(args(turnwise=replay), row(), PARAMS)

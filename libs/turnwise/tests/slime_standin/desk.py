@@ -120,6 +120,19 @@ def words(prompt: str, asks: int = 0) -> str:
     return f"<tool_call>\n{json.dumps(call)}\n</tool_call>"
 
 
+def customer(messages: list[dict[str, Any]]) -> str:
+    """What a model that plays a customer of the desk answers: it plays its part, labels its answer
+    where it must, and finds every draft right."""
+    if "VERDICT" in messages[0]["content"]:
+        return "It follows the part.\nVERDICT: RIGHT"
+    heard = messages[-1]["content"]
+    said = {QUESTION: "Yes, please.", GOODBYE: "###STOP###"}.get(heard)
+    if said is None:
+        part = messages[0]["content"]
+        (said,) = [words for words, task in openings().items() if task.instruction in part]
+    return f"Thought: so be it.\nReply: {said}" if "Reply:" in messages[0]["content"] else said
+
+
 def scores(ids: Sequence[int]) -> list[float]:
     """A log-prob for each id, exact in float32."""
     return [-((token + place) % 31 + 1) / 64 for place, token in enumerate(ids)]
