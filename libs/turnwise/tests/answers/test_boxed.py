@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from turnwise.answers import boxed
+
+SETTINGS = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize(
@@ -53,11 +55,13 @@ balanced = st.recursive(
 )
 
 
+@SETTINGS
 @given(st.text(alphabet="\\boxedf{}1 "), st.lists(balanced, min_size=1).map("".join))
 def test_a_whole_box_behind_any_text_is_found(before: str, inside: str) -> None:
     assert boxed(f"{before} \\boxed{{{inside}}} done") == inside.strip()
 
 
+@SETTINGS
 @given(st.text() | st.text(alphabet="\\boxed{}fbox1 "))
 def test_no_text_raises_and_no_answer_holds_a_whole_box(text: str) -> None:
     answer = boxed(text)

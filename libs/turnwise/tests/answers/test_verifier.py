@@ -164,8 +164,9 @@ async def test_a_worker_that_died_idle_decides_nothing_and_is_replaced() -> None
 
 
 async def test_the_event_loop_goes_on_while_formulas_are_compared() -> None:
-    async with verifying(cpu_s=1.0) as verifier:
+    async with verifying() as verifier:
         await verifier.check("1/2", "0.5")
+        verifier._cpu_s = 1.0
         waiting = asyncio.create_task(verifier.check(HUGE, "1.5"))
         gaps, last = [], time.monotonic()
         while not waiting.done():

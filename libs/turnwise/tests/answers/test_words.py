@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from turnwise.answers import exact_match, f1, normalise
+
+SETTINGS = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize(
@@ -25,6 +27,7 @@ def test_case_punctuation_articles_and_space_do_not_count(text: str, normal: str
     assert normalise(text) == normal
 
 
+@SETTINGS
 @given(st.text())
 def test_normalising_raises_on_no_text(text: str) -> None:
     assert normalise(text) == " ".join(normalise(text).split())
@@ -50,6 +53,7 @@ def test_f1_counts_common_tokens(prediction: str, truths: str | list[str], score
     assert f1(prediction, truths) == pytest.approx(score)
 
 
+@SETTINGS
 @given(st.text(), st.text())
 def test_f1_is_one_exactly_where_the_tokens_are_the_same(left: str, right: str) -> None:
     same = sorted(normalise(left).split()) == sorted(normalise(right).split())

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from turnwise.judge.prompt import MAX_CHARACTERS, build_messages, read_verdict
+
+SETTINGS = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def shown(question: str, answer: str, truth: str) -> dict[str, str]:
@@ -49,11 +51,13 @@ def test_the_last_verdict_counts(reply: str, verdict: bool | None) -> None:
     assert read_verdict(reply) is verdict
 
 
+@SETTINGS
 @given(st.text(), st.booleans())
 def test_whatever_comes_before_the_last_line_is_overruled(before: str, correct: bool) -> None:
     assert read_verdict(f"{before}\nVerdict: {str(correct).lower()}") is correct
 
 
+@SETTINGS
 @given(st.text() | st.text(alphabet="verdict: *\ntfalsu"))
 def test_reading_raises_on_no_reply(reply: str) -> None:
     assert read_verdict(reply) in (True, False, None)
@@ -90,6 +94,7 @@ def test_an_answer_stays_inside_of_its_quotes(answer: str) -> None:
     assert message["content"].endswith(task)
 
 
+@SETTINGS
 @given(st.text(), st.text(), st.text(min_size=1))
 def test_the_data_can_be_read_back(question: str, answer: str, truth: str) -> None:
     data = shown(question, answer, truth)

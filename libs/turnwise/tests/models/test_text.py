@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from turnwise.models import KNOWN_MARKERS, Markers, plain_text
 
 from .vocabulary import special_ids, tokenizer
+
+SETTINGS = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 FAMILIES = {
     "chatml": ("<|im_end|>", "<|im_start|>", "<|endoftext|>", "<|vision_start|>"),
@@ -28,6 +30,7 @@ def pieces(markers: tuple[str, ...]) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@SETTINGS
 @given(data=st.data())
 def test_no_special_id_is_left_for_a_known_tokenizer(family: str, data: st.DataObject) -> None:
     words = tokenizer(FAMILIES[family])
@@ -37,6 +40,7 @@ def test_no_special_id_is_left_for_a_known_tokenizer(family: str, data: st.DataO
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@SETTINGS
 @given(data=st.data())
 def test_no_special_id_is_left_where_the_tokenizer_is_not_at_hand(
     family: str, data: st.DataObject
@@ -46,18 +50,21 @@ def test_no_special_id_is_left_where_the_tokenizer_is_not_at_hand(
     assert plain_text(plain) == plain
 
 
+@SETTINGS
 @given(pieces(HARD))
 def test_no_special_id_is_left_of_markers_that_hold_each_other(text: str) -> None:
     words = tokenizer(HARD)
     assert special_ids(words, plain_text(text, Markers.of(words))) == []
 
 
+@SETTINGS
 @given(pieces(FAMILIES["chatml"]), pieces(FAMILIES["chatml"]))
 def test_two_plain_texts_joined_by_a_line_end_are_plain(left: str, right: str) -> None:
     joined = f"{plain_text(left)}\n{plain_text(right)}"
     assert special_ids(tokenizer(FAMILIES["chatml"]), joined) == []
 
 
+@SETTINGS
 @given(st.text(st.characters(exclude_characters="<[", exclude_categories=["Cs"])))
 def test_text_without_markers_stays_as_it_is(text: str) -> None:
     assert plain_text(text) == text
