@@ -67,7 +67,7 @@ from turnwise.rollout import derive_seed
 from apps.trainers.agentflow.executor import choose_arguments, run_tool, to_action
 from apps.trainers.agentflow.memory import Action, Memory, cut_middle
 from apps.trainers.agentflow.parse import Malformed, NextStep, after_thinking, read_step
-from apps.trainers.agentflow.planner import Planner, Turn
+from apps.trainers.agentflow.planner import PLANNER_COUNTS, Planner, Turn
 from apps.trainers.agentflow.services import Question, Services
 from apps.trainers.agentflow.tools.tool import Tool, ToolResult
 from apps.trainers.agentflow.verifier import is_enough
@@ -338,6 +338,8 @@ class _Run:
         finally:
             self.seconds["helper_s"] += time.perf_counter() - started
         self.helper_tokens += answer.read_tokens + answer.written_tokens
+        if answer.finish == "length":
+            self._count("helper_cut", role)
         text = self.plain(after_thinking(answer.text) or "")
         self._note("tool", text, role)
         return text
@@ -370,12 +372,12 @@ class _Run:
 
     def metrics(self) -> dict[str, float]:
         named = ("turns", "steps", "cut_turns", "malformed", "retries", "tool_calls", "tool_failed")
-        also = ("executor_malformed", "verifier_malformed", "prompt_tokens", "sampled_tokens")
+        also = ("executor_malformed", "verifier_malformed", "helper_cut")
         tools = [f"tool/{name}" for name in self.services.toolbox.names]
         return {
-            **dict.fromkeys((*named, *also, "cached_tokens", *tools), 0.0),
+            **dict.fromkeys((*named, *also, *tools), 0.0),
             **{name: float(count) for name, count in self.counts.items()},
-            **{name: float(count) for name, count in self.planner.counts.items()},
+            **{name: float(self.planner.counts[name]) for name in PLANNER_COUNTS},
             "total_tokens": float(self.total_tokens),
             "judged": float(self.verdict is not None and self.verdict.by == "judge"),
             "engine_s": self.planner.engine_s,

@@ -20,6 +20,7 @@ from turnwise.policy import Policy
 from turnwise.rollout import derive_seed
 
 RELEASE_DEADLINE_S = 10.0
+PLANNER_COUNTS = ("prompt_tokens", "sampled_tokens", "cached_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Planner:
     Attributes:
         markers: The texts that the policy's tokenizer makes special tokens of.
         turns: In order.
-        counts: `sampled_tokens`, `prompt_tokens` and `cached_tokens`.
+        counts: By the names in `PLANNER_COUNTS`.
         engine_s: Seconds that the engine took.
         weight_versions: Of the turns.
         release_error: Why the engine did not release the session; None if it did.

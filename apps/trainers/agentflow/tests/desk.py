@@ -97,6 +97,7 @@ class Model:
     name: str
     answers: Sequence[Any]
     tokens: tuple[int, int] = (10, 5)
+    finish: str = "stop"
     prompts: list[str] = field(default_factory=list)
     seeds: list[int | None] = field(default_factory=list)
 
@@ -116,7 +117,7 @@ class Model:
         if isinstance(answer, float):
             await asyncio.sleep(answer)
             answer = "late"
-        return Answer(answer, *self.tokens)
+        return Answer(answer, *self.tokens, self.finish)
 
 
 @dataclass

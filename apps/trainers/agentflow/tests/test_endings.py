@@ -297,3 +297,11 @@ def test_a_budget_of_nothing_is_refused(name: str) -> None:
 def test_an_unknown_rule_is_refused() -> None:
     with pytest.raises(ValueError, match="retry, penalty or stop, found 'ignore'"):
         services(on_malformed="ignore")
+
+
+async def test_an_answer_of_a_helper_that_was_cut_is_used_and_counted() -> None:
+    given = services(verifier=["Conclusion: STOP"])
+    given.final.finish = "length"  # type: ignore[attr-defined]
+    episode, _ = await play("Hm.", step(), given=given)
+    assert episode.score == 1.0
+    assert (episode.metrics["helper_cut"], episode.metrics["helper_cut/final"]) == (1, 1)
