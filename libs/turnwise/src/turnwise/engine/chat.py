@@ -191,6 +191,7 @@ class ChatClient:
         tools: Sequence[Mapping[str, Any]] = (),
         usable: Callable[[str], bool] = has_words,
         deadline_s: float | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> ChatReply:
         """The model's answer to a conversation.
 
@@ -200,6 +201,7 @@ class ChatClient:
             usable: Whether a text says anything; one that does not counts as empty, unless one of
                 `tools` is called.
             deadline_s: Instead of the configuration's, if less.
+            extra: Further fields of the request, which go before the configuration's.
 
         Raises:
             SpendCapReached: before anything is sent.
@@ -207,7 +209,8 @@ class ChatClient:
             ConversationTooLong: the endpoint says that the messages do not fit.
             BoundaryError: no usable answer; the message says what was found.
         """
-        call = _Call(self, self._payload(messages, tools), usable, offers_tools=bool(tools))
+        payload = self._payload(messages, tools, extra or {})
+        call = _Call(self, payload, usable, offers_tools=bool(tools))
         limit_s = self.config.deadline_s
         if deadline_s is not None:
             limit_s = max(0.0, min(limit_s, deadline_s))
@@ -233,7 +236,12 @@ class ChatClient:
         key = self._key()
         return text.replace(key, "[key]") if len(key) >= MIN_SECRET_CHARACTERS else text
 
-    def _payload(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> bytes:
+    def _payload(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        extra: Mapping[str, Any],
+    ) -> bytes:
         body: dict[str, Any] = {
             "model": self.config.model,
             "messages": [encodable(message) for message in messages],
@@ -244,7 +252,7 @@ class ChatClient:
             body["temperature"] = self.config.temperature
         if self.config.max_tokens:
             body["max_tokens"] = self.config.max_tokens
-        return msgspec.json.encode(body)
+        return msgspec.json.encode({**body, **extra})
 
     def _key(self) -> str:
         name = self.config.key_env

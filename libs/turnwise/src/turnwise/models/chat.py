@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any
-
-import msgspec
 
 from turnwise.engine.chat import ChatClient
 from turnwise.episode import Boundary, BoundaryError
@@ -15,16 +12,6 @@ from turnwise.limiter import Limiter
 from turnwise.models.config import ModelConfig
 from turnwise.models.protocol import Answer, Message
 from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text
-
-_EXTRA: ContextVar[Mapping[str, Any]] = ContextVar("extra")
-
-
-class _Client(ChatClient):
-    """Adds to the body of a request what its task has set in `_EXTRA`."""
-
-    def _payload(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> bytes:
-        body = msgspec.json.decode(super()._payload(messages, tools))
-        return msgspec.json.encode({**body, **_EXTRA.get({})})
 
 
 class ChatModel:
@@ -64,7 +51,7 @@ class ChatModel:
         """
         self.name = name
         self.config = config
-        self.client = _Client(
+        self.client = ChatClient(
             config.chat(base_url or config.base_url),
             boundary=config.boundary,
             limiter=limiter,
@@ -89,14 +76,11 @@ class ChatModel:
             extra["top_p"] = self.config.top_p
         if seed is not None:
             extra["seed"] = seed
-        token = _EXTRA.set(extra)
         try:
-            reply = await self.client.complete(plain_messages(messages, self._markers))
+            reply = await self.client.complete(plain_messages(messages, self._markers), extra=extra)
         except BoundaryError as error:
             self.failures += 1
             raise renamed(error, self.name, self.config.boundary) from error
-        finally:
-            _EXTRA.reset(token)
         self.truncated += reply.finish == "length"
         text = plain_text(reply.text, self._markers)
         return Answer(text, reply.read_tokens, reply.written_tokens, reply.finish)
@@ -107,15 +91,12 @@ class ChatModel:
         Raises:
             BoundaryError: it does not.
         """
-        token = _EXTRA.set({"max_tokens": at_most(16, self.config.max_tokens)})
-        try:
-            reply = await self.client.complete(
-                [{"role": "user", "content": "Say: ready"}],
-                usable=lambda words: True,
-                deadline_s=deadline_s,
-            )
-        finally:
-            _EXTRA.reset(token)
+        reply = await self.client.complete(
+            [{"role": "user", "content": "Say: ready"}],
+            usable=lambda words: True,
+            deadline_s=deadline_s,
+            extra={"max_tokens": at_most(16, self.config.max_tokens)},
+        )
         if not (reply.text or reply.finish):
             raise BoundaryError(
                 self.config.boundary, f"{self.client.config.base_url}: an answer without a choice"
