@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.resources import files
@@ -15,6 +16,7 @@ import torch
 from aiohttp import web
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from turnwise.command import run_command
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit
 from turnwise.method import Job, Method
@@ -22,6 +24,7 @@ from turnwise.run.folder import RunFolder
 
 from apps.evaluators.aime.attempts import AttemptRow, open_journal, write_problems
 from apps.evaluators.aime.problems import Problem
+from apps.evaluators.aime.run import evaluate_here
 
 Json = dict[str, Any]
 METHOD = f"{__name__}:make_method"
@@ -182,7 +185,7 @@ def byte_tokenizer() -> Any:
 
 
 def write_policy(folder: Path) -> Path:
-    """A random model of 512 positions, with `byte_tokenizer`."""
+    """A random model of 4096 positions, with `byte_tokenizer`."""
     torch.manual_seed(0)
     sizes: Json = {
         "vocab_size": 259,
@@ -192,7 +195,7 @@ def write_policy(folder: Path) -> Path:
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 8,
-        "max_position_embeddings": 512,
+        "max_position_embeddings": 4096,
     }
     model: Any = Qwen3ForCausalLM(Qwen3Config(**sizes))
     model.save_pretrained(folder)
@@ -234,3 +237,32 @@ def write_run(folder: Path, scores: dict[str, list[float | None]], **config: Any
                 )
             )
     return folder
+
+
+def evaluate(folder: Path, *more: str, policy: Sequence[str] = ("--hf-checkpoint", "p")) -> int:
+    """Runs the command; returns its exit code."""
+    return run_command(evaluate_here, [*policy, "--run-dir", str(folder), *more])
+
+
+def knowing(folder: Path, *more: str, **options: object) -> int:
+    """An evaluation of the method that knows the answers, two attempts a problem."""
+    config = folder.with_suffix(".toml")
+    config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()))
+    method = ["--method", METHOD, "--method-config", str(config)]
+    return evaluate(folder, *method, "--n-samples-per-eval-prompt", "2", *more)
+
+
+def results(folder: Path) -> Json:
+    """results.json."""
+    data: Json = json.loads((folder / "results.json").read_text())
+    return data
+
+
+def rows(folder: Path, name: str = "trials.jsonl") -> list[Json]:
+    """A file of JSON lines."""
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def at(url: str) -> list[str]:
+    """The endpoint as the policy."""
+    return ["--base-url", url, "--model", "m"]

@@ -15,17 +15,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 import tokendelta
 from numpy.typing import NDArray
 from turnwise.config import ConfigError
 from turnwise.engine import Completion, Engine, SamplingParams
-from turnwise.engine.chat import ChatClient, ConversationTooLong, Message
+from turnwise.engine.chat import ChatClient, ConversationTooLong
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
 from turnwise.method import Job, Method
 from turnwise.policy import Policy
@@ -36,7 +34,6 @@ from apps.evaluators.aime.problems import Problem
 ANSWER_DEADLINE_S = 1800.0
 """For one sampled turn, with every repeat of its request."""
 RELEASE_DEADLINE_S = 10.0
-_REQUEST: ContextVar[Mapping[str, Any]] = ContextVar("request")
 
 logger = logging.getLogger(__name__)
 
@@ -204,14 +201,6 @@ class PlainPlayer:
         await self.policy.engine.close()
 
 
-class SampledClient(ChatClient):
-    """A chat client whose requests carry what `asking` set: top-p and the seed of the draw."""
-
-    def _payload(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> bytes:
-        body = msgspec.json.decode(super()._payload(messages, tools))
-        return msgspec.json.encode({**body, **_REQUEST.get({})})
-
-
 class EndpointPlayer:
     """Asks an endpoint once.
 
@@ -219,7 +208,7 @@ class EndpointPlayer:
     it is not asked for again.
     """
 
-    def __init__(self, client: SampledClient, *, top_p: float) -> None:
+    def __init__(self, client: ChatClient, *, top_p: float) -> None:
         self.client, self._top_p = client, top_p
 
     async def play(self, rollout: Rollout[Problem]) -> Played:
@@ -228,10 +217,11 @@ class EndpointPlayer:
         output, metrics = "", {"read_tokens": 0.0, "written_tokens": 0.0, "turns": 0.0}
         # Servers keep seeds as signed integers.
         seed = derive_seed(rollout.seed, "turn", 0) & 0x7FFFFFFF
-        token = _REQUEST.set({"seed": seed, "top_p": self._top_p})
         try:
             reply = await self.client.complete(
-                [{"role": "user", "content": prompt}], usable=lambda words: True
+                [{"role": "user", "content": prompt}],
+                usable=lambda words: True,
+                extra={"seed": seed, "top_p": self._top_p},
             )
         except ConversationTooLong:
             ending = Ending.stopped(Limit.CONTEXT)
@@ -246,8 +236,6 @@ class EndpointPlayer:
             }
             cut = reply.finish == "length"
             ending = Ending.stopped(Limit.TOKENS) if cut else Ending.finished()
-        finally:
-            _REQUEST.reset(token)
         return Played(
             ending=ending,
             output=output,

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoTokenizer
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError, read_toml
 from turnwise.engine import Engine, SamplingParams
-from turnwise.engine.chat import ChatConfig
+from turnwise.engine.chat import ChatClient, ChatConfig
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Boundary, BoundaryError
@@ -30,7 +30,6 @@ from apps.evaluators.aime.playing import (
     MethodPlayer,
     PlainPlayer,
     Player,
-    SampledClient,
 )
 
 ATTEMPT_S = 900.0
@@ -139,7 +138,7 @@ async def _endpoint_player(options: EvalOptions) -> EndpointPlayer:
     name = options.api_key_env
     if name and not os.environ.get(name, "").strip():
         raise ConfigError(f"--api-key-env: the environment variable {name} is not set")
-    client = SampledClient(
+    client = ChatClient(
         ChatConfig(
             base_url=options.base_url,
             model=options.model,

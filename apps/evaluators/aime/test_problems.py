@@ -1,6 +1,7 @@
 """Data files: what is read, and the one error for what is not."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,7 +96,13 @@ def test_the_sample_is_always_the_same_and_looks_like_the_real_thing() -> None:
     assert len({problem.question for problem in problems}) == len(problems) == 12
     assert all(0 <= int(problem.label) <= 999 for problem in problems)
     code = "from apps.evaluators.aime.problems import sample; print([p.label for p in sample()])"
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    other = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert other.stdout.strip() == str([problem.label for problem in problems])
 
 

@@ -1,8 +1,6 @@
-"""Whole evaluations: a knowing method, scripted engines, an endpoint, a tiny model."""
+"""Whole evaluations of a knowing method, of scripted turns and of a tiny model."""
 
 import json
-import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,56 +8,19 @@ import pytest
 from turnwise.command import run_command
 from turnwise.engine.scripted import Reply, ScriptedEngine, fail, reply
 
-from apps.evaluators.aime import fakes, playing, policies
-from apps.evaluators.aime.fakes import KnowingMethod, byte_tokenizer, said, serving, write_policy
-from apps.evaluators.aime.options import EvalOptions
-from apps.evaluators.aime.problems import sample
+from apps.evaluators.aime import fakes, playing
+from apps.evaluators.aime.fakes import (
+    KnowingMethod,
+    byte_tokenizer,
+    evaluate,
+    knowing,
+    results,
+    rows,
+    write_policy,
+)
 from apps.evaluators.aime.run import evaluate_here
 
-KEY = "sk-never-to-be-written-4711"
 Json = dict[str, Any]
-
-
-class LastingEngine(ScriptedEngine):
-    """Serves several evaluations one after the other."""
-
-    async def close(self) -> None:
-        pass
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
-    """In the place of the embedded engine."""
-    tokenizer = byte_tokenizer()
-    made = LastingEngine(lambda prompt: reply([5, 2]))
-
-    def local(options: EvalOptions) -> tuple[ScriptedEngine, Any, int]:
-        return made, tokenizer, 512
-
-    monkeypatch.setattr(policies, "_local_engine", local)
-    fakes.made.clear()
-    return made
-
-
-def run(folder: Path, *more: str, policy: Sequence[str] = ("--hf-checkpoint", "p")) -> int:
-    return run_command(evaluate_here, [*policy, "--run-dir", str(folder), *more])
-
-
-def knowing(folder: Path, *more: str, **options: object) -> int:
-    """An evaluation of the method that knows the answers, two attempts a problem."""
-    config = folder.with_suffix(".toml")
-    config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()))
-    method = ["--method", fakes.METHOD, "--method-config", str(config)]
-    return run(folder, *method, "--n-samples-per-eval-prompt", "2", *more)
-
-
-def results(folder: Path) -> Json:
-    data: Json = json.loads((folder / "results.json").read_text())
-    return data
-
-
-def rows(folder: Path, name: str = "trials.jsonl") -> list[Json]:
-    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
 
 
 def test_a_method_is_found_by_import_path_and_scored_by_the_evaluators_own_grader(
@@ -109,13 +70,15 @@ def test_lost_attempts_are_made_again_on_resume_and_scored_ones_are_not(
     folder = tmp_path / "run"
     assert knowing(folder, lose=["sample/1#1"]) == 0
     assert (
-        run(folder, "--resume", "--method", fakes.METHOD, "--n-samples-per-eval-prompt", "2") == 2
+        evaluate(folder, "--resume", "--method", fakes.METHOD, "--n-samples-per-eval-prompt", "2")
+        == 2
     )
     config = folder / "config.json"
     saved = json.loads(config.read_text())
     config.write_text(json.dumps(saved | {"method_options": {}}))
     assert (
-        run(folder, "--resume", "--method", fakes.METHOD, "--n-samples-per-eval-prompt", "2") == 0
+        evaluate(folder, "--resume", "--method", fakes.METHOD, "--n-samples-per-eval-prompt", "2")
+        == 0
     )
     assert fakes.made[-1].played == ["sample/1#1"]
     found = results(folder)
@@ -285,7 +248,7 @@ def test_a_plain_model_is_asked_once_with_ids(
     data.write_text('{"prompt": "1 + 1?", "label": "2"}\n')
     engine._function = lambda prompt: answer
     folder = tmp_path / "run"
-    code = run(folder, "--data", str(data), "--n-samples-per-eval-prompt", "1", "--seed", "3")
+    code = evaluate(folder, "--data", str(data), "--n-samples-per-eval-prompt", "1", "--seed", "3")
     assert code == (4 if score is None else 0)
     (call,) = engine.calls
     prompt = byte_tokenizer().decode(call.prompt_ids)
@@ -304,7 +267,7 @@ def test_attempts_differ_in_their_seeds_and_repeat_with_the_evaluations(
     engine: ScriptedEngine, tmp_path: Path
 ) -> None:
     for folder in ("one", "two"):
-        assert run(tmp_path / folder, "--n-samples-per-eval-prompt", "2") == 0
+        assert evaluate(tmp_path / folder, "--n-samples-per-eval-prompt", "2") == 0
     seeds = [call.params.seed or 0 for call in engine.calls]
     assert len(set(seeds)) == 24 and sorted(seeds[:24]) == sorted(seeds[24:])
 
@@ -315,7 +278,7 @@ def test_a_question_that_does_not_fit_is_wrong_without_asking(
     data = tmp_path / "a.jsonl"
     data.write_text(json.dumps({"prompt": "1 + 1? " * 100, "label": "2"}) + "\n")
     folder = tmp_path / "run"
-    assert run(folder, "--data", str(data), "--n-samples-per-eval-prompt", "1") == 0
+    assert evaluate(folder, "--data", str(data), "--n-samples-per-eval-prompt", "1") == 0
     assert not engine.calls
     assert rows(folder)[0]["limit"] == "context"
 
@@ -323,167 +286,32 @@ def test_a_question_that_does_not_fit_is_wrong_without_asking(
 def test_a_model_in_a_folder_is_evaluated_by_the_embedded_engine(tmp_path: Path) -> None:
     policy, folder = write_policy(tmp_path / "policy"), tmp_path / "run"
     argv = ["--max-response-len", "4", "--n-samples-per-eval-prompt", "1", "--threads", "1"]
-    assert run(folder, *argv, policy=["--hf-checkpoint", str(policy)]) == 0
+    assert evaluate(folder, *argv, policy=["--hf-checkpoint", str(policy)]) == 0
     assert results(folder)["sets"]["sample"]["avg"]["estimate"]["mean"] == 0.0
     assert results(folder)["totals"]["written_tokens"] <= 48
     assert len(rows(folder, "episodes.jsonl")) == 12
     assert 'id="viewer"' in (folder / "report.html").read_text()
 
 
-def at(url: str) -> list[str]:
-    return ["--base-url", url, "--model", "m"]
-
-
-def know(body: Json) -> Json:
-    question = body["messages"][0]["content"]
-    label = next(p.label for p in sample() if question.startswith(p.question))
-    return said(f"Surely \\boxed{{{label}}}")
-
-
-def test_an_endpoint_is_sent_the_sampling_and_a_seed_and_its_key_is_never_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("DESK_KEY", KEY)
-    folder = tmp_path / "run"
-    more = ["--n-samples-per-eval-prompt", "2", "--api-key-env", "DESK_KEY"]
-    prices = ["--read-price", "1", "--write-price", "10"]
-    with serving(know) as endpoint:
-        assert run(folder, *more, *prices, policy=at(endpoint.url)) == 0
-    assert endpoint.keys == {f"Bearer {KEY}"}
-    asked = [(b["temperature"], b["top_p"], b["max_tokens"]) for b in endpoint.asked]
-    assert set(asked) == {(0.7, 0.95, 4096)}
-    assert len({body["seed"] for body in endpoint.asked}) == len(asked) == 24
-    found = results(folder)
-    assert found["sets"]["sample"]["avg"]["estimate"]["mean"] == 1.0
-    # 24 answers of 100 tokens read and 30 written.
-    assert found["usd"] == pytest.approx(24 * (100 * 1 + 30 * 10) / 1e6)
-    out = capsys.readouterr()
-    written = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-    assert KEY.encode() not in written and KEY not in out.out + out.err
-
-
-@pytest.mark.parametrize(
-    ("reply", "kind", "score"),
-    [
-        (said(None, "length"), "stopped", 0.0),
-        (said(""), "finished", 0.0),
-        (400, "stopped", 0.0),
-        (401, "lost", None),
-    ],
-)
-def test_an_empty_answer_is_wrong_and_asked_for_once_but_a_refusal_is_lost(
-    tmp_path: Path, reply: Json | int, kind: str, score: float | None
-) -> None:
-    data = tmp_path / "a.jsonl"
+def test_agentflow_is_played_by_name_and_an_unreadable_planner_is_wrong(tmp_path: Path) -> None:
+    policy, folder = write_policy(tmp_path / "policy"), tmp_path / "run"
+    data, config = tmp_path / "a.jsonl", tmp_path / "agentflow.toml"
     data.write_text('{"prompt": "1 + 1?", "label": "2"}\n')
-    folder = tmp_path / "run"
-    more = ["--data", str(data), "--n-samples-per-eval-prompt", "1"]
-    with serving(lambda body: reply) as endpoint:
-        assert run(folder, *more, policy=at(endpoint.url)) == (4 if score is None else 0)
-    assert len(endpoint.asked) == 1
+    config.write_text('helpers = "rules"\nprompt = "compact"\ntools = ["base_generator"]\n')
+    method = ["--method", "agentflow", "--method-config", str(config), "--data", str(data)]
+    argv = ["--max-response-len", "4", "--n-samples-per-eval-prompt", "1", "--threads", "1"]
+    code = evaluate(folder, *method, *argv, policy=["--hf-checkpoint", str(policy)])
+    assert code == 0
     (row,) = rows(folder)
-    assert (row["kind"], row["score"]) == (kind, score)
+    assert (row["kind"], row["limit"], row["by"], row["score"]) == ("stopped", "format", "empty", 0)
+    assert row["metrics"]["written_tokens"] == row["metrics"]["sampled_tokens"] == 16
 
 
-def test_an_endpoint_that_fails_for_some_problems_lowers_the_coverage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(policies, "ANSWER_DEADLINE_S", 0.3)
-    folder = tmp_path / "run"
-
-    def say(body: Json) -> Json | int:
-        reply = know(body)
-        return 500 if "divided by" in body["messages"][0]["content"] else reply
-
-    with serving(say) as endpoint:
-        argv = ["--n-samples-per-eval-prompt", "1"]
-        assert run(folder, *argv, policy=at(endpoint.url)) == 0
-    found = results(folder)["sets"]["sample"]
-    assert found["avg"]["estimate"]["mean"] == 1.0
-    assert found["scored"] == 6 and found["avg"]["low"] == 0.5
-
-
-def test_nobody_at_the_url_exits_with_3_before_anything_is_written(
+def test_a_misspelt_option_of_agentflow_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{held.getsockname()[1]}"
-        assert run(tmp_path / "run", policy=at(f"{url}/v1")) == 3
-        assert f"--base-url {url}/v1: nobody answers" in capsys.readouterr().err
-        policy = ["--hf-checkpoint", str(tmp_path), "--sglang-url", url]
-        assert run(tmp_path / "run", policy=policy) == 3
-        assert f"--sglang-url {url}: nobody answers" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_model_that_the_endpoint_does_not_know_exits_with_3(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with serving(know) as endpoint:
-        policy = ["--base-url", endpoint.url, "--model", "n"]
-        assert run(tmp_path / "run", policy=policy) == 3
-    assert "--model n: no answer" in capsys.readouterr().err
-    assert not endpoint.asked and not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("more", "error"),
-    [
-        (["--data", "nowhere.jsonl"], "--data nowhere.jsonl: No such file"),
-        (["--method", "agents"], "'agents' is neither one of"),
-        (["--method", "no.such:thing"], "method: no.such:thing: No module"),
-        (["--method", f"{fakes.__name__}:no_method"], "gives object, not a turnwise Method"),
-        (["--method", fakes.METHOD, "--method-config", "nowhere.toml"], "nowhere.toml: No such"),
-        (["--hf-checkpoint", "nowhere"], "--hf-checkpoint nowhere"),
-    ],
-)
-def test_what_cannot_be_is_one_line_and_exit_code_2(
-    tmp_path: Path, more: list[str], error: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(tmp_path / "run", *more) == 2
-    told = capsys.readouterr().err
-    assert error in told and len(told.splitlines()) == 1
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_methods_own_options_are_checked_before_anything_is_written(
-    engine: ScriptedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert knowing(tmp_path / "run", needs="coder") == 2
-    assert "method: coder is missing" in capsys.readouterr().err
-    config = tmp_path / "bad.toml"
-    config.write_text("coder = ")
-    more = ["--method", fakes.METHOD, "--method-config", str(config)]
-    assert run(tmp_path / "run", *more) == 2
-    assert "bad.toml: not valid TOML" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        ([], "name one policy"),
-        (["--hf-checkpoint", "a", "--base-url", "http://b/v1"], "name one policy"),
-        (["--base-url", "http://b/v1"], "--base-url needs --model"),
-        (["--base-url", "b", "--model", "m"], "must be a URL"),
-        (["--sglang-url", "http://b"], "name one policy"),
-        (["--base-url", "http://b/v1", "--model", "m", "--method", "agentflow"], "token ids"),
-        (["--base-url", "http://b/v1", "--model", "m", "--max-context-len", "9"], "no endpoint"),
-        (["--hf-checkpoint", "a", "--method-config", "b.toml"], "plain has no options"),
-        (["--hf-checkpoint", "a", "--resume"], "resume needs run-dir"),
-        (["--hf-checkpoint", "a", "--temprature", "0"], "--temperature"),
-        (["--compare", "a", "b", "--rescore", "c"], "two commands"),
-        (["--compare", "a", "b", "--hf-checkpoint", "c"], "ask no model"),
-        (["--hf-checkpoint", "a", "--top-p", "0"], "greater than 0"),
-        (["--hf-checkpoint", "a", "--api-key-env", KEY], "must be the name of a variable"),
-    ],
-)
-def test_options_that_make_no_sense_exit_with_2(
-    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        evaluate_here(argv)
-    assert caught.value.code == 2
-    told = capsys.readouterr().err
-    assert words in " ".join(told.replace("│", " ").split()) and KEY not in told
+    config = tmp_path / "agentflow.toml"
+    config.write_text("max-stepps = 3\n")
+    method = ["--method", "agentflow", "--method-config", str(config)]
+    assert evaluate(tmp_path / "run", *method) == 2
+    assert "unknown key 'max-stepps'; did you mean 'max-steps'?" in capsys.readouterr().err
