@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from turnwise.config import CommandConfig
 from turnwise.engine.chat import check_url
 from turnwise.taubench import SPLITS
+from turnwise.taubench.strategies import Strategy
+from turnwise.users import UserConfig
 
 FAMILY = ("held-out", "tune")
 
@@ -43,6 +45,10 @@ class EvalOptions(CommandConfig):
     """Most tokens of one sampled turn."""
     max_context_len: int | None = Field(default=None, ge=2)
     """Most tokens of an episode, prompt included; the policy's positions where not given."""
+    agent_strategy: Strategy = "tool-calling"
+    """How the policy is prompted and its text read."""
+    user: UserConfig = UserConfig(strategy="offline")
+    """Who plays the customer; human needs --concurrency 1."""
     max_turns: int | None = Field(default=None, ge=1)
     """Most sampled turns of an episode; where not given 8 with the compact prompt, otherwise 30."""
 
@@ -85,6 +91,8 @@ class EvalOptions(CommandConfig):
         elif self.task_split not in SPLITS[self.env]:
             known = ", ".join(SPLITS[self.env])
             raise ValueError(f"{self.env} has no split {self.task_split}; there are {known}")
+        if self.user.strategy == "human" and self.concurrency != 1:
+            raise ValueError("user.strategy human needs concurrency 1: one person, one talk")
         if self.resume and self.run_dir is None:
             raise ValueError("resume needs run-dir, the folder of the evaluation to go on with")
         if self.device.startswith("cuda") and not torch.cuda.is_available():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tokendelta
+from turnwise.command import StopRun
 from turnwise.config import ConfigError, parse_args
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
@@ -26,8 +27,7 @@ from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, as_row, metric_means, parse_row
 from turnwise.run.summary import EvalSummary, Measure, write_summary
 from turnwise.taubench import Task, load_tasks, noop_baseline
-from turnwise.taubench.chat_episode import run_chat_episode
-from turnwise.taubench.episode import Services, default_services, run_episode
+from turnwise.taubench.desk import USER_MAY_CHANGE, Desk, open_desk, without_demonstrated
 from turnwise.taubench.splits import family_splits
 from turnwise.trials import TrialError, by_task, mean_score, pass_hat_k
 
@@ -41,25 +41,23 @@ DESCRIPTION = (
     " answer, 4 run failed, 130 interrupted."
 )
 CLAIM = {
-    "full": (
-        "Upstream's task: the policy document and all tools of the domain.",
-        "The customer is simulated offline: it says what its instruction says and plays no"
-        " conditional scenes. Scores with it compare checkpoints; published scores have another"
-        " customer.",
-    ),
-    "compact": (
-        "The compact prompt: five tools, shortened orders, no policy document. The score is not"
-        " comparable with published tau-bench scores.",
-        "The customer is simulated offline: it says everything at once, and leaves after the"
-        " agent's first statement.",
-    ),
+    "full": "Upstream's task: the policy document and all tools of the domain.",
+    "compact": "The compact prompt: five tools, shortened orders, no policy document. The score is"
+    " not comparable with published tau-bench scores.",
+}
+OFFLINE_CLAIM = {
+    "full": "The customer is simulated offline: it says what its instruction says and plays no"
+    " conditional scenes. Scores with it compare checkpoints; published scores have another"
+    " customer.",
+    "compact": "The customer is simulated offline: it says everything at once, and leaves after the"
+    " agent's first statement.",
 }
 ALL_PASS = "pass^k: the chance that k trials of a task all pass."
 ONE_PASSES = "pass@k: the chance that one of k trials passes."
 MAY_CHANGE = frozenset(
     {
         "config", "resume", "run_dir", "concurrency", "engine_rows", "threads", "dry_run",
-        "api_key_env", "compare_with",
+        "api_key_env", "compare_with", *USER_MAY_CHANGE,
     }
 )  # fmt: skip
 """Options that may differ when an evaluation is resumed."""
@@ -84,12 +82,17 @@ def evaluate_here(argv: Sequence[str]) -> int:
     if options.dry_run:
         print(options.model_dump_json(indent=2))
         return 0
-    tasks = {task.id: task for task in _tasks(options)}
-    services = default_services(options.view)
-    if options.max_turns is not None:
-        services = replace(services, max_turns=options.max_turns)
+    desk = open_desk(
+        options.view,
+        options.agent_strategy,
+        options.user,
+        domain=options.env,
+        max_turns=options.max_turns,
+    )
+    chosen, left_out = without_demonstrated(_tasks(options), options.agent_strategy, options.env)
+    tasks = {task.id: task for task in chosen}
     if options.base_url is not None:
-        asyncio.run(check_endpoint(options, services))
+        asyncio.run(check_endpoint(options, desk.services))
     other = None if options.compare_with is None else read_scores(options.compare_with)
     folder = _folder(options)
     journal = Journal(folder.path / "trials.jsonl", TrialRow)
@@ -97,15 +100,20 @@ def evaluate_here(argv: Sequence[str]) -> int:
     print(
         f"Evaluating {options.policy_name} on {len(tasks)} {options.env} {options.task_split} tasks"
         f" x {options.trials} trials; {len(missing)} to play. Prompt {options.view}, user"
-        f" {services.user().name}. Folder {folder.path}"
+        f" {desk.user}. Folder {folder.path}"
     )
+    go_on = f"go on with --resume --run-dir {folder.path} and the same options"
     try:
         if missing:
-            asyncio.run(_play(options, services, missing, journal, folder))
+            asyncio.run(_play(options, desk, missing, journal, folder))
     except KeyboardInterrupt:
-        print(f"interrupted; go on with --resume --run-dir {folder.path} and the same options")
+        print(f"interrupted; {go_on}")
         return 130
-    summary = summarise(options, tasks, services, journal, folder, other)
+    except StopRun as stop:
+        write_eval_report(folder.path)
+        done, asked = len(journal.scored()), len(tasks) * options.trials
+        raise StopRun(f"{stop}; {done} of {asked} trials have their score, {go_on}") from None
+    summary = summarise(options, tasks, desk, journal, folder, other, left_out)
     report = write_eval_report(folder.path)
     print(summary.verdict())
     for measure in summary.measures:
@@ -124,15 +132,17 @@ def evaluate_here(argv: Sequence[str]) -> int:
 def summarise(
     options: EvalOptions,
     tasks: Mapping[str, Task],
-    services: Services,
+    desk: Desk,
     journal: Journal[TrialRow],
     folder: RunFolder,
     other: tuple[Path, Scores] | None = None,
+    left_out: int = 0,
 ) -> EvalSummary:
     """Writes the metrics row and summary.json.
 
     Args:
         other: The run to compare with (`read_scores`).
+        left_out: Tasks of the split that the prompt demonstrates.
 
     Raises:
         ConfigError: if a trial is missing, stands twice or does not belong here, or the other run
@@ -145,7 +155,7 @@ def summarise(
         raise ConfigError(f"{journal.path}: {error}") from None
     attempts = journal.attempts()
     ledger = account(attempts)
-    mean, players = mean_score(table), {"user": services.user().name}
+    mean, players = mean_score(table), {"user": desk.user}
     baselines = {"doing nothing": noop_baseline(list(tasks.values()))}
     folder.metrics.unlink(missing_ok=True)
     folder.append_metrics(
@@ -160,6 +170,7 @@ def summarise(
                 metrics=metric_means(row.metrics for row in attempts),
                 baselines=baselines,
                 services=players,
+                service_totals=dict(desk.totals()),
                 eval_s=sum(row.wall_s for row in attempts),
                 scores={task_id: list(scores) for task_id, scores in table.items()},
             )
@@ -176,7 +187,7 @@ def summarise(
         coverage=sum(row.score is not None for row in rows) / len(rows),
         replayed=len(attempts) - len(rows),
         services=players,
-        claim=CLAIM[options.view],
+        claim=_claim(options, desk.user, left_out),
     )
     write_summary(folder, summary)
     return summary
@@ -219,14 +230,26 @@ def compare(other: tuple[Path, Scores], table: Scores) -> str:
     return f"Against {path.name}: {difference}."
 
 
+def _claim(options: EvalOptions, user: str, left_out: int) -> tuple[str, ...]:
+    """What the score means and what it does not."""
+    offline = options.user.strategy == "offline"
+    played = f"The customer is {user}; compare the score with those of this customer alone."
+    shown = f"{left_out} tasks stand in the prompt as demonstrations and are left out."
+    return (
+        CLAIM[options.view],
+        OFFLINE_CLAIM[options.view] if offline else played,
+        *((shown,) if left_out else ()),
+    )
+
+
 async def _play(
     options: EvalOptions,
-    services: Services,
+    desk: Desk,
     missing: Sequence[Rollout[Task]],
     journal: Journal[TrialRow],
     folder: RunFolder,
 ) -> None:
-    player = make_player(options, services)
+    player = make_player(options, desk)
     try:
         await play_trials(
             missing,
@@ -238,26 +261,30 @@ async def _play(
         )
     finally:
         await player.close()
+        await desk.close()
 
 
-def make_player(options: EvalOptions, services: Services) -> Player:
+def make_player(options: EvalOptions, desk: Desk) -> Player:
     """The policy that the options name, ready to play.
 
     Raises:
         ConfigError: if it can't be loaded.
     """
     if options.base_url is not None:
-        return _chat_player(options, services)
+        return _chat_player(options, desk)
     assert options.hf_checkpoint is not None
-    loaded = load_policy(options.hf_checkpoint, device=options.device)
+    view = desk.services.view
+    loaded = load_policy(
+        options.hf_checkpoint,
+        device=options.device,
+        require_tools=bool(view.tools(options.env)),
+    )
     set_threads(options.threads or choose_threads(loaded.model).threads)
     context = options.max_context_len or loaded.model.config.max_position_embeddings
     engine = TorchEngine(loaded.model, rows=options.engine_rows, context=context)
     policy = Policy(
         engine=engine,
-        profile=tokendelta.Profile.from_tokenizer(
-            loaded.tokenizer, tools=services.view.tools(options.env)
-        ),
+        profile=tokendelta.Profile.from_tokenizer(loaded.tokenizer, tools=view.tools(options.env)),
         max_context_tokens=context,
         sampling=SamplingParams(
             temperature=options.temperature,
@@ -267,29 +294,16 @@ def make_player(options: EvalOptions, services: Services) -> Player:
     )
 
     async def play(rollout: Rollout[Task]) -> Episode:
-        return await run_episode(
-            rollout.task,
-            policy,
-            services,
-            rollout_id=rollout.rollout_id,
-            group_id=rollout.group_id,
-            seed=rollout.seed,
-        )
+        return await desk.play(rollout, policy)
 
     return Player(play, loaded.tokenizer, engine.close)
 
 
-def _chat_player(options: EvalOptions, services: Services) -> Player:
+def _chat_player(options: EvalOptions, desk: Desk) -> Player:
     client = make_client(options)
 
     async def play(rollout: Rollout[Task]) -> Episode:
-        return await run_chat_episode(
-            rollout.task,
-            client,
-            services,
-            rollout_id=rollout.rollout_id,
-            group_id=rollout.group_id,
-        )
+        return await desk.play_chat(rollout, client)
 
     return Player(play, None, client.close)
 

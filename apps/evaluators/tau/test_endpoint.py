@@ -31,12 +31,24 @@ class Endpoint:
         self.asked: list[list[Json]] = []
         self.keys: set[str | None] = set()
         self.tools: list[Any] = []
+        self.customers = 0
+
+    def talk(self, messages: list[Json]) -> str:
+        """What a model as customer says: its part, then that it is enough."""
+        replies = sum(message["role"] == "assistant" for message in messages)
+        place = next(
+            n for n, task in enumerate(TASKS) if task.instruction[:40] in messages[0]["content"]
+        )
+        return OPENINGS[place] if replies == 0 else "###STOP###"
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.keys.add(request.headers.get("Authorization"))
         self.tools.append(body.get("tools"))
         messages = body["messages"]
+        if body["model"] == "customer":
+            self.customers += 1
+            return web.json_response(said(self.talk(messages)))
         if messages[0]["role"] != "system":
             if body["model"] != "m":
                 return web.json_response({"error": "no such model"}, status=404)
@@ -216,6 +228,67 @@ def test_the_first_of_several_calls_is_made_and_every_id_is_answered(tmp_path: P
     last = endpoint.asked[-1]
     assert [m["tool_call_id"] for m in last if m["role"] == "tool"] == ["c0", "c1"]
     assert "not made" in last[-1]["content"]
+
+
+def as_text(messages: list[Json]) -> Json:
+    """`ground_truth`, written as a text strategy asks for it."""
+    task = _task_of(messages)
+    done = sum(message["role"] == "assistant" for message in messages)
+    actions = [action for action in task.actions if action.name != "respond"]
+    taken = {"name": "respond", "arguments": {"content": "Done. " + " ".join(task.outputs)}}
+    if done < len(actions):
+        taken = {"name": actions[done].name, "arguments": dict(actions[done].kwargs)}
+    return said(f"Thought: as asked.\nAction: {json.dumps(taken)}")
+
+
+@pytest.mark.parametrize("strategy", ["act", "react"])
+def test_a_text_strategy_offers_no_tools_and_reads_the_words(strategy: str, tmp_path: Path) -> None:
+    with serving(as_text) as endpoint:
+        assert evaluate(endpoint.url, tmp_path / "run", "--agent-strategy", strategy) == 0
+    assert not any(endpoint.tools)
+    assert summary(tmp_path / "run")["measures"][0]["estimate"]["mean"] == 1.0
+    heard = [m["content"] for m in endpoint.asked[-1] if m["role"] == "user"][1:]
+    assert heard and all(words.startswith("Observation: ") for words in heard)
+    row = rows(tmp_path / "run")[0]
+    assert row["metrics"]["tool_calls"] > 0 and row["metrics"]["parse_errors"] == 0
+
+
+def test_words_without_an_action_are_unreadable_to_a_text_strategy(tmp_path: Path) -> None:
+    with serving(lambda messages: said("Hello there")) as endpoint:
+        assert evaluate(endpoint.url, tmp_path / "run", "--agent-strategy", "act") == 0
+    row = rows(tmp_path / "run")[0]
+    assert row["ending"] == "stopped:format" and row["metrics"]["parse_errors/no_action"] == 3
+
+
+def test_a_model_plays_the_customer_until_its_cap_and_the_evaluation_goes_on_with_a_higher_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, cache = tmp_path / "run", tmp_path / "replies.jsonl"
+    with serving(ground_truth) as endpoint:
+        played = [
+            "--user.strategy", "llm", "--user.model", "customer", "--user.key-env", "",
+            "--user.deadline-s", "10",
+            "--user.base-url", endpoint.url, "--user.max-tokens", "3", "--user.write-price",
+            "1000", "--user.user-cache", str(cache), "--concurrency", "1",
+        ]  # fmt: skip
+        capped = [*played, "--user.spend-cap-usd"]
+        assert evaluate(endpoint.url, folder, *capped, "0.007") == 4
+        error = capsys.readouterr().err
+        assert "the spend cap of $0.01 is reached" in error
+        assert "1 of 2 trials have their score, go on with --resume" in error
+        assert endpoint.customers == 2
+        assert (folder / "report.html").is_file()
+        assert evaluate(endpoint.url, folder, *capped, "1", "--resume") == 0
+        assert endpoint.customers == 4
+        data = summary(folder)
+        assert (data["coverage"], data["measures"][0]["estimate"]["mean"]) == (1.0, 1.0)
+        assert data["services"]["user"].startswith("llm-")
+        assert "offline" not in json.dumps(data["claim"])
+        (row,) = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert row["service_totals"]["user/usd"] == pytest.approx(0.006)
+        assert evaluate(endpoint.url, tmp_path / "again", *played, "--user.user-replay") == 0
+        assert endpoint.customers == 4
+        assert summary(tmp_path / "again")["measures"] == data["measures"]
 
 
 def test_an_answer_cut_for_its_length_scores_0(tmp_path: Path) -> None:

@@ -9,17 +9,16 @@ from typing import ClassVar, Literal
 import tokendelta
 from pydantic import Field, model_validator
 from turnwise.config import ConfigError
-from turnwise.episode import Episode
 from turnwise.local.command import LocalTrainer
 from turnwise.local.options import SHIPPED, TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.trainer import Job
 from turnwise.objective import Objective
-from turnwise.policy import Policy
-from turnwise.rollout import Rollout
 from turnwise.taubench import Task, load_tasks, noop_baseline, training_tasks
-from turnwise.taubench.episode import default_services, run_episode
+from turnwise.taubench.desk import USER_MAY_CHANGE, open_desk, without_demonstrated
 from turnwise.taubench.splits import family_splits
+from turnwise.taubench.strategies import Strategy
+from turnwise.users import UserConfig
 
 SHIPPED_POLICY = Path(__file__).parent / "policy"
 
@@ -36,18 +35,18 @@ FAMILY_CLAIM = (
     " one: 168 of the 500 training tasks.",
     "The prompt is compact: five tools, shortened orders, no policy document. The score is not"
     " comparable with published tau-bench scores.",
-    "The customer is simulated offline: it says everything at once, and leaves after the agent's"
-    " first statement.",
 )
 SHIPPED_CLAIM = (
     "The policy was warmed up on synthetic dialogues, half of them with a typical mistake. A rise"
     " shows that the mistakes were unlearnt on unseen tasks, not that a new skill was found."
 )
-FULL_CLAIM = (
-    "The prompt is the policy document with all tools of the domain.",
-    "The customer is simulated offline and plays no conditional scenes; scores with it are for"
-    " comparing checkpoints, not for comparison with published ones.",
-)
+FULL_CLAIM = ("The prompt is the policy document with all tools of the domain.",)
+OFFLINE_CLAIM = {
+    "compact": "The customer is simulated offline: it says everything at once, and leaves after the"
+    " agent's first statement.",
+    "full": "The customer is simulated offline and plays no conditional scenes; scores with it are"
+    " for comparing checkpoints, not for comparison with published ones.",
+}
 
 
 class TauOptions(TrainOptions):
@@ -67,6 +66,10 @@ class TauOptions(TrainOptions):
     """What the policy is shown: a short prompt with five tools, or the whole policy document."""
     eval_split: Literal["held-out", "tune", "dev", "test"] = "held-out"
     """Tasks to evaluate on: held-out and tune with the compact prompt, dev and test with full."""
+    agent_strategy: Strategy = "tool-calling"
+    """How the policy is prompted and its text read. few-shot leaves the demonstrated tasks out."""
+    user: UserConfig = UserConfig(strategy="offline")
+    """Who plays the customer."""
     include_failing_ground_truth: bool = False
     """Train also on tasks whose annotated write fails (full prompt)."""
 
@@ -81,6 +84,11 @@ class TauOptions(TrainOptions):
             raise ValueError(
                 f"prompt {self.prompt} evaluates on {choices}, found --eval-split {self.eval_split}"
             )
+        if self.user.strategy == "human":
+            raise ValueError(
+                "user.strategy: nobody could answer for the customers of many episodes at once; "
+                "use llm or offline"
+            )
         if self.env == "airline":
             raise ValueError("airline has no training tasks; it can be evaluated, not trained on")
         return self
@@ -88,43 +96,39 @@ class TauOptions(TrainOptions):
 
 async def make_job(options: TauOptions, policy: LoadedPolicy) -> Job[Task]:
     """Tasks, episode and claim that go with the options."""
-    services = default_services(options.prompt)
+    desk = open_desk(options.prompt, options.agent_strategy, options.user, domain=options.env)
+    view = desk.services.view
     train_tasks, eval_tasks = _tasks(options)
-    profile = tokendelta.Profile.from_tokenizer(
-        policy.tokenizer, tools=services.view.tools(options.env)
-    )
-    _check_room(options, profile, services.view.system(options.env))
-
-    async def run(rollout: Rollout[Task], sampler: Policy) -> Episode:
-        return await run_episode(
-            rollout.task,
-            sampler,
-            services,
-            rollout_id=rollout.rollout_id,
-            group_id=rollout.group_id,
-            seed=rollout.seed,
-        )
-
+    train_tasks, left_out = without_demonstrated(train_tasks, options.agent_strategy, options.env)
+    profile = tokendelta.Profile.from_tokenizer(policy.tokenizer, tools=view.tools(options.env))
+    _check_room(options, profile, view.system(options.env))
     return Job(
         method="tau",
         train_tasks=_by_id(train_tasks),
         eval_tasks=_by_id(eval_tasks),
-        run_episode=run,
+        run_episode=desk.play,
         profile=profile,
         tool_format="qwen25",
-        services={"user": services.user().name},
+        services={"user": desk.user},
         baselines={"doing nothing": noop_baseline(eval_tasks)},
-        claim=_claim(options),
-        about=f"{options.env} tasks with the {options.prompt} prompt",
+        claim=_claim(options, desk.user, left_out),
+        totals=desk.totals,
+        about=f"{options.env} tasks with the {options.prompt} prompt ({options.agent_strategy})",
         split=options.eval_split,
+        close=desk.close,
     )
 
 
-def _claim(options: TauOptions) -> tuple[str, ...]:
+def _claim(options: TauOptions, user: str, left_out: int) -> tuple[str, ...]:
     """What the result shows and what it does not, for these options."""
+    offline = options.user.strategy == "offline"
+    played = f"The customer is {user}; compare the scores with those of this customer alone."
+    shown = f"{left_out} training tasks stand in the prompt as demonstrations and are left out."
     return (
         SPLIT_CLAIM[options.eval_split],
         *(FAMILY_CLAIM if options.prompt == "compact" else FULL_CLAIM),
+        OFFLINE_CLAIM[options.prompt] if offline else played,
+        *((shown,) if left_out else ()),
         *((SHIPPED_CLAIM,) if options.hf_checkpoint == SHIPPED else ()),
     )
 
@@ -169,4 +173,6 @@ TRAINER = LocalTrainer(
     options=TauOptions,
     make_job=make_job,
     shipped=SHIPPED_POLICY,
+    require_tools=lambda options: options.agent_strategy in ("tool-calling", "few-shot"),
+    may_change=USER_MAY_CHANGE,
 )

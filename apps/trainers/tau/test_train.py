@@ -1,11 +1,14 @@
 """The command: its flags, its refusals, and a whole run on a policy of a few thousand numbers."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +21,24 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
+from turnwise.command import run_command
+from turnwise.local.policy import load_policy
+from turnwise.taubench.fewshot import demonstrated
 
-from apps.trainers.tau.local import SHIPPED_POLICY, TauOptions
+from apps.trainers.tau.local import SHIPPED_POLICY, TauOptions, make_job
 from apps.trainers.tau.train import train
 
 FLAGS = {
-    "--adam-beta1", "--adam-beta2", "--backend", "--calculate-per-token-loss", "--clip-grad",
-    "--concurrency", "--config", "--device", "--disable-grpo-std-normalization", "--dry-run",
-    "--engine-rows", "--entropy-coef", "--env", "--eps-clip", "--eps-clip-high",
+    "--adam-beta1", "--adam-beta2", "--agent-strategy", "--backend", "--calculate-per-token-loss",
+    "--clip-grad", "--concurrency", "--config", "--device", "--disable-grpo-std-normalization",
+    "--dry-run", "--engine-rows", "--entropy-coef", "--env", "--eps-clip", "--eps-clip-high",
     "--eval-interval", "--eval-split", "--eval-temperature", "--hf-checkpoint",
     "--include-failing-ground-truth", "--kl-loss-coef", "--lr", "--max-logprob-diff",
     "--max-tokens-per-gpu", "--n-samples-per-eval-prompt", "--n-samples-per-prompt",
     "--num-rollout", "--num-steps-per-rollout", "--objective", "--prompt", "--resume",
     "--rollout-batch-size", "--rollout-max-context-len", "--rollout-max-response-len",
-    "--rollout-temperature", "--rollout-top-k", "--rollout-top-p", "--run-dir",
-    "--save-interval", "--seed", "--threads", "--use-kl-loss", "--weight-decay",
+    "--rollout-temperature", "--rollout-top-k", "--rollout-top-p", "--run-dir", "--save-interval",
+    "--seed", "--threads", "--use-kl-loss", "--user", "--weight-decay",
 }  # fmt: skip
 
 TINY = [
@@ -64,6 +70,9 @@ def test_a_dry_run_prints_the_resolved_configuration_and_nothing_else(
         (["--prompt", "compact", "--eval-split", "test"], "prompt compact evaluates on"),
         (["--env", "airline", "--prompt", "full", "--eval-split", "test"], "no training tasks"),
         (["--resume"], "resume needs run-dir"),
+        (["--user.strategy", "human"], "nobody could answer"),
+        (["--user.strategy", "llm", "--user.user-replay"], "user-replay: needs user-cache"),
+        (["--user.key-env", "sk-a-key"], "must be the name of a variable"),
         (["--kl-loss-coef", "0.1"], "kl-loss-coef needs use-kl-loss"),
         (
             ["--objective", "turn-mean", "--calculate-per-token-loss"],
@@ -90,6 +99,9 @@ def test_options_that_make_no_sense_exit_with_2_and_say_why(
         (["--resume", "--run-dir", "absent"], "absent"),
         (["--backend", "slime", "--config", "absent.toml"], "absent.toml"),
         (["--rollout-max-context-len", "200"], "system prompt and tools take"),
+        (["--agent-strategy", "few-shot"], "system prompt and tools take"),
+        (["--user.strategy", "llm", "--user.key-env", "NOT_SET"], "variable NOT_SET is not set"),
+        (["--user.strategy", "llm", "--user.sglang-model", "m"], "leave key-env out|through slime"),
     ],
 )
 def test_what_is_missing_is_named(argv: list[str], words: str) -> None:
@@ -190,6 +202,98 @@ def test_a_resumed_run_keeps_its_options(tmp_path: Path, small_policy: Path) -> 
     with pytest.raises(ValueError, match="--lr is 0.5, the run in .* was started with 0.0003"):
         again: Sequence[str] = ["--hf-checkpoint", str(small_policy), "--run-dir", str(folder)]
         train([*TINY, *again, "--resume", "--lr", "0.5"])
+
+
+@pytest.fixture
+def customer() -> Iterator[tuple[str, list[str]]]:
+    """An endpoint whose model always says the same, for a cent; its URL and what it was told."""
+    heard: list[str] = []
+
+    class Model(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            heard.append(body["messages"][-1]["content"])
+            answer = {
+                "choices": [{"message": {"content": "Help me."}, "finish_reason": "stop"}],
+                "usage": {"prompt_tokens": 5, "completion_tokens": 10},
+            }
+            data = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1", heard
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_customer_played_by_a_model_is_recorded_replayed_and_never_costs_more_than_its_cap(
+    tmp_path: Path,
+    small_policy: Path,
+    customer: tuple[str, list[str]],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    url, heard = customer
+    cache = tmp_path / "replies.jsonl"
+    asked = [
+        "--hf-checkpoint", str(small_policy), "--num-rollout", "1", "--user.strategy", "llm",
+        "--user.model", "m", "--user.base-url", url, "--user.key-env", "", "--user.max-tokens",
+        "10", "--user.write-price", "1000", "--user.concurrency", "1",
+        "--user.user-cache", str(cache),
+    ]  # fmt: skip
+    capped = [*TINY, *asked, "--run-dir", str(tmp_path / "a"), "--user.spend-cap-usd"]
+    assert run_command(train, [*capped, "0.05"]) == 4
+    error = capsys.readouterr().err
+    assert "user.spend-cap-usd: the spend cap of $0.05 is reached" in error
+    assert "0 of 1 steps are done and saved, go on with --resume" in error
+    assert len(heard) == 5 and len(cache.read_text().splitlines()) == 5
+    assert run_command(train, [*capped, "100", "--resume"]) == 0
+    out = capsys.readouterr().out
+    assert "User llm-" in out and "The customer is llm-" in out and "offline" not in out
+    row = _rows(tmp_path / "a")[-1]
+    assert row["service_totals"]["user/usd"] == pytest.approx(0.01 * (len(heard) - 5))
+    said = len(heard)
+    # The same rollouts, from the recording alone.
+    replayed = [*TINY, *asked, "--user.user-replay", "--run-dir", str(tmp_path / "b")]
+    assert run_command(train, replayed) == 0
+    assert len(heard) == said
+    for mine, again in zip(_rows(tmp_path / "a"), _rows(tmp_path / "b"), strict=True):
+        assert mine["reward_mean"] == again["reward_mean"]
+        assert mine["ledger"] == again["ledger"]
+
+
+def test_a_text_strategy_trains_without_tools_in_the_template(
+    tmp_path: Path, small_policy: Path
+) -> None:
+    plain = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
+    prompt = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    (small_policy / "chat_template.jinja").write_text(plain + prompt)
+    argv = [*TINY, "--hf-checkpoint", str(small_policy), "--num-rollout", "1"]
+    room = ["--rollout-max-context-len", "2048", "--run-dir", str(tmp_path / "run")]
+    assert train([*argv, *room, "--agent-strategy", "act"]) == 0
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["agent_strategy"] == "act"
+    with pytest.raises(ValueError, match="tools"):
+        train([*argv, "--run-dir", str(tmp_path / "native")])
+
+
+def test_few_shot_leaves_out_the_tasks_that_it_shows(small_policy: Path) -> None:
+    shown = {task.id for task in demonstrated("retail")}
+    options = TauOptions(agent_strategy="few-shot", rollout_max_context_len=8192,
+                         max_tokens_per_gpu=8192, prompt="full", eval_split="dev")  # fmt: skip
+    job = asyncio.run(make_job(options, load_policy(str(small_policy))))
+    assert shown and not shown & job.train_tasks.keys()
+    assert any(f"{len(shown)} training tasks stand in the prompt" in claim for claim in job.claim)
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:

@@ -26,6 +26,13 @@ class RunError(Exception):
     """The run began and could not go on; what it has done is on disk."""
 
 
+class StopRun(RunError):
+    """No further episode can be played, through no fault of the policy: a spend cap, a quota.
+
+    Raised by what plays an episode; the others are cancelled, and what was done so far stays whole.
+    """
+
+
 EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
     (ConfigError, 2),
     (PreflightError, 3),

@@ -26,6 +26,7 @@ class Spend:
         usd: Their price.
         estimated: Answers without a count, whose tokens were estimated.
         pledged_usd: The most that requests under way may cost.
+        refusal: Why the last request was not sent; empty while none was refused.
     """
 
     read_price: float = 0.0
@@ -37,6 +38,7 @@ class Spend:
     usd: float = 0.0
     estimated: int = 0
     pledged_usd: float = 0.0
+    refusal: str = ""
 
     def price(self, read: float, written: float) -> float:
         """US dollars for that many tokens."""
@@ -50,12 +52,12 @@ class Spend:
         """
         price = self.price(read, written)
         if self.cap_usd is not None and self.usd + self.pledged_usd + price > self.cap_usd:
-            raise SpendCapReached(
-                boundary,
+            self.refusal = (
                 f"the spend cap of ${self.cap_usd:.2f} is reached: ${self.usd:.4f} spent on "
                 f"{self.requests} requests, ${self.pledged_usd:.4f} set aside for those under way, "
-                f"the next may cost ${price:.4f}; raise the cap to go on",
+                f"the next may cost ${price:.4f}; raise the cap to go on"
             )
+            raise SpendCapReached(boundary, self.refusal)
         self.pledged_usd += price
         return price
 

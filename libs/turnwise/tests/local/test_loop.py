@@ -14,7 +14,7 @@ import pytest
 import tokendelta
 import torch
 from safetensors.torch import load_file
-from turnwise.command import RunError
+from turnwise.command import RunError, StopRun
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit
 from turnwise.local.checkpoint import list_checkpoints
@@ -241,6 +241,24 @@ async def test_the_second_interrupt_stops_at_once_and_corrupts_nothing(
     assert [path.name for path in list_checkpoints(folder.checkpoints)] == ["step_2"]
     resumed = await start("run", resume=True, run_dir=Path("unused"))
     assert [row["step"] for row in rows(resumed, "train")] == [1, 2, 3, 4]
+
+
+async def test_where_no_episode_can_be_played_any_more_the_steps_done_are_saved(
+    start: Any, tokenizer: Any, tmp_path: Path, make_policy: Any
+) -> None:
+    def out_of_money(rollout: Rollout[str]) -> None:
+        if rollout.rollout_id == "4/0/0":
+            raise StopRun("the cap is reached")
+
+    whole = await start("whole")
+    with pytest.raises(StopRun, match="the cap is reached; 3 of 4 steps are done and saved"):
+        await start("run", job=make_job(tokenizer, out_of_money))
+    folder = RunFolder.open(tmp_path / "run")
+    assert [row["step"] for row in rows(folder, "train")] == [1, 2, 3]
+    assert list_checkpoints(folder.checkpoints)[-1].name == "step_3"
+    resumed = await start("run", resume=True, run_dir=Path("unused"), model=make_policy(seed=9))
+    last = [load_file(f.checkpoints / "step_4" / "model.safetensors") for f in (whole, resumed)]
+    assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
 
 
 @pytest.mark.parametrize("steps", [0, 1])

@@ -21,6 +21,7 @@ def train_row(**changes: object) -> TrainRow:
             "parse_errors/bad_json": MetricMean(1.0, 1),
         },
         "services": {"user": "offline"},
+        "service_totals": {"user/usd": 0.25},
         "loss": 0.1,
         "kl": 0.0,
         "entropy": 1.2,
@@ -52,6 +53,7 @@ def eval_row(**changes: object) -> EvalRow:
         "metrics": {"turns": MetricMean(3.5, 4)},
         "baselines": {"doing nothing": 0.0},
         "services": {"user": "offline"},
+        "service_totals": {"user/usd": 0.25},
         "eval_s": 4.0,
         "scores": {"retail/train/1": [1.0, None], "retail/train/2": [0.0, 1.0]},
     }

@@ -21,6 +21,7 @@ def test_the_names_of_a_training_row_are_frozen() -> None:
         "endings",
         "metrics",
         "services",
+        "service_totals",
         "loss",
         "kl",
         "entropy",
@@ -52,6 +53,7 @@ def test_the_names_of_an_evaluation_row_are_frozen() -> None:
         "metrics",
         "baselines",
         "services",
+        "service_totals",
         "eval_s",
         "scores",
     ]

@@ -47,7 +47,7 @@ class LocalTrainer(Generic[OptionsT]):
         make_job: Tasks, episode and texts that go with the options; called in the event loop that
             the run lives in, so it may start what the episodes need.
         shipped: The folder of the policy that `--hf-checkpoint shipped` names.
-        require_tools: Whether the policy's chat template must show tools.
+        require_tools: Whether the policy's chat template must show tools; may depend on options.
         may_change: Options of the method that a resumed run may be given anew.
     """
 
@@ -57,7 +57,7 @@ class LocalTrainer(Generic[OptionsT]):
     options: type[OptionsT]
     make_job: Callable[[OptionsT, LoadedPolicy], Awaitable[Job[Any]]]
     shipped: Path
-    require_tools: bool = True
+    require_tools: bool | Callable[[OptionsT], bool] = True
     may_change: frozenset[str] = frozenset()
 
     def run(self, argv: Sequence[str]) -> int:
@@ -71,11 +71,11 @@ class LocalTrainer(Generic[OptionsT]):
             print(options.model_dump_json(indent=2))
             return 0
         started = time.perf_counter()
-        name = options.hf_checkpoint
+        name, tools = options.hf_checkpoint, self.require_tools
         policy = load_policy(
             str(self.shipped) if name == SHIPPED else name,
             device=options.device,
-            require_tools=self.require_tools,
+            require_tools=tools if isinstance(tools, bool) else tools(options),
         )
         return asyncio.run(self._train(options, policy, started))
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from turnwise.command import PreflightError, RunError
+from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.config import ConfigError
 from turnwise.local.checkpoint import (
     checkpoint_bytes,
@@ -47,11 +47,12 @@ async def train(
 
     Raises:
         RunError: if the run can't go on; metrics and checkpoints so far are whole.
+        StopRun: if no episode can be played any more; the steps done are saved.
         Interrupted: after the first interrupt, once the step under way is saved.
     """
     require_space(folder.path, checkpoint_bytes(policy.model), "a checkpoint")
     trainer = Trainer(options, job, policy.model)
-    done = await _restore(folder, trainer) if options.resume else 0
+    done = saved = await _restore(folder, trainer) if options.resume else 0
     recorder = Recorder(options, job, policy.tokenizer, folder, done)
     try:
         with recorder.progress, _interruptible(recorder.progress.say) as interrupted:
@@ -63,9 +64,11 @@ async def train(
                     raise Interrupted(f"before step {step}")
                 recorder.progress.stage(f"step {step}")
                 recorder.stepped(step, await trainer.train_step(step))
+                done = step
                 last = step == options.num_rollout
                 if last or step % options.save_interval == 0 or interrupted():
                     _save(folder, step, trainer, policy.tokenizer)
+                    saved = step
                 if interrupted():
                     raise Interrupted(f"after step {step}")
                 if not last and _is_due(options, step):
@@ -74,6 +77,14 @@ async def train(
             after = recorder.evaluation(final) or await _evaluate(trainer, recorder, final)
             if interrupted():
                 raise Interrupted(f"after the evaluation of step {final}")
+    except StopRun as stop:
+        # No episode of the step that broke off was trained on: the weights are those of `done`.
+        if done > saved:
+            _save(folder, done, trainer, policy.tokenizer)
+        raise StopRun(
+            f"{stop}; {done} of {options.num_rollout} steps are done and saved, go on with"
+            f" --resume --run-dir {folder.path}"
+        ) from None
     finally:
         await trainer.engine.close()
     return recorder.summarise(before, after)

@@ -48,6 +48,7 @@ class Recorder:
             metrics=metric_means(episode.metrics for episode in result.episodes),
             baselines=dict(self._job.baselines),
             services=dict(self._job.services),
+            service_totals=dict(self._job.totals()),
             eval_s=result.eval_s,
             scores={task_id: list(scores) for task_id, scores in result.table.items()},
         )
@@ -69,6 +70,7 @@ class Recorder:
             endings=endings(result.episodes),
             metrics=metric_means(episode.metrics for episode in result.episodes),
             services=dict(self._job.services),
+            service_totals=dict(self._job.totals()),
             loss=_mean_update(result, "loss"),
             kl=_mean_update(result, "kl"),
             entropy=_mean_update(result, "entropy"),

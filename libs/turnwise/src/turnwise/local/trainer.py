@@ -64,6 +64,7 @@ class Job(Generic[TaskT]):
         tool_format: A name of `toolparse.formats()`; None where the policy calls no tools in one.
         services: Who plays with the policy, by role, for the report: `{"user": "offline"}`.
         baselines: What fixed behaviours score on `eval_tasks`: `{"doing nothing": 0.05}`.
+        totals: What those services have used since the start, for the rows.
         about: What the tasks are, in the plural.
         split: The name of `eval_tasks`.
         close: Frees what the episodes share, once, after the last of them.
@@ -78,6 +79,7 @@ class Job(Generic[TaskT]):
     tool_format: str | None = None
     services: Mapping[str, str] = field(default_factory=dict)
     baselines: Mapping[str, float] = field(default_factory=dict)
+    totals: Callable[[], Mapping[str, float]] = dict
     about: str = "tasks"
     split: str = "held-out"
     close: Callable[[], Awaitable[None]] | None = None

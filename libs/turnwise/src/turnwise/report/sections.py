@@ -206,6 +206,14 @@ def metric_rows(run: RunData) -> Table:
     return Table(["", *columns, "episodes that have it"], thinned(shown), len(shown))
 
 
+def service_rows(run: RunData) -> Table:
+    """What the services had used in all, by the last row that says it."""
+    latest = max(run.rows, key=lambda row: (row.step, row.kind == "eval"), default=None)
+    totals = {} if latest is None else latest.service_totals
+    rows = [(name.replace("_", " "), plain(value)) for name, value in totals.items()]
+    return Table(("", "total"), rows, len(rows))
+
+
 def task_rows(run: RunData) -> dict[str, Any]:
     """Held-out tasks one by one: the first evaluation and the last, the largest change first."""
     if not run.evals:

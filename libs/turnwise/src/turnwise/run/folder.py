@@ -105,15 +105,15 @@ class RunFolder:
 
         Args:
             config: The resolved configuration of a run that would go on here, by field name.
-            may_change: Fields that are not compared.
+            may_change: Fields that are not compared; `section.field` for one of a section.
             because: Why the others are, for the error.
         """
-        before = self.read_config()
-        for name, value in config.items():
-            if name not in may_change and before.get(name) != value:
+        before, now = _flat(self.read_config()), _flat(config)
+        for name in now:
+            if name not in may_change and before.get(name) != now[name]:
                 raise ConfigError(
-                    f"--{name.replace('_', '-')} is {value!r}, the run in {self.path} was started"
-                    f" with {before.get(name)!r}: {because}"
+                    f"--{name.replace('_', '-')} is {now[name]!r}, the run in {self.path} was"
+                    f" started with {before.get(name)!r}: {because}"
                 )
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
@@ -149,6 +149,17 @@ class RunFolder:
         rows += keep_until(self.episodes, step)
         self.summary.unlink(missing_ok=True)
         return Cut(rows, torn)
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by field name, those of sections by `section.field`."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            found.update({f"{name}.{key}": inner for key, inner in _flat(value).items()})
+        else:
+            found[name] = value
+    return found
 
 
 def write_whole(path: Path, text: str) -> None:

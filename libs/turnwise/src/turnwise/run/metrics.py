@@ -29,7 +29,8 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `scores` holds each task's scores by trial, None where one was lost; the error of `reward_mean`
     is clustered by task. `endings` counts episodes by `Ending.label`. `baselines` is what fixed
-    behaviours score on the same tasks, `services` who played with the policy, by role.
+    behaviours score on the same tasks, `services` who played with the policy, by role, and
+    `service_totals` what they have used since the process started.
     """
 
     step: int
@@ -42,6 +43,7 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, MetricMean]
     baselines: dict[str, float]
     services: dict[str, str]
+    service_totals: dict[str, float] = {}
     eval_s: float
     scores: dict[str, list[float | None]]
 
@@ -64,6 +66,7 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     endings: dict[str, int]
     metrics: dict[str, MetricMean]
     services: dict[str, str]
+    service_totals: dict[str, float] = {}
     loss: float | None
     kl: float | None
     entropy: float | None
