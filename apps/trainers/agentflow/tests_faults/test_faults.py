@@ -1,0 +1,147 @@
+"""The faults that slime's hooks are tried with, over this method: of eight episodes one meets the
+fault, and it alone is lost, at the boundary where it happened."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from slime_standin.servers import (
+    Misbehaviour,
+    body,
+    cut,
+    disconnect,
+    edit,
+    hang,
+    hang_in_body,
+    status,
+)
+
+from apps.trainers.agentflow.tests_faults.eight import Outcome, play
+from tests.faults.counter import EPISODES, VICTIM, Fault
+from tests.faults.test_faults import ENGINE_FAULTS, REPLAY_FAULTS
+
+ENGINE, DONE = "lost:engine", "finished"
+SHORT_S = 1.5
+
+
+def content(value: Any) -> Misbehaviour:
+    """The frozen model's answer with other words."""
+    return edit(lambda answer: answer["choices"][0]["message"].__setitem__("content", value))
+
+
+def lost(name: str, what: Any, **options: Any) -> Fault:
+    return Fault(name=name, what=what, ends=ENGINE, deadline_s=SHORT_S, **options)
+
+
+def survived(name: str, what: Any, **options: Any) -> Fault:
+    return Fault(name=name, what=what, ends=DONE, **{"times": 1, **options})
+
+
+# The victim's requests: 0 executor, 1 base generator, 2 verifier, 3 final answer.
+HELPER_FAULTS = [
+    *(survived(f"429 once at {turn}", lambda: status(429), turn=turn) for turn in range(4)),
+    *(lost(f"401 at {turn}", lambda: status(401, "no key"), turn=turn) for turn in range(4)),
+    survived("429 with Retry-After", lambda: status(429, Retry_After="0")),
+    survived("500 once", lambda: status(500)),
+    survived("disconnects once", disconnect),
+    survived("cut once", cut),
+    lost("500 for ever", lambda: status(500), error="HTTP 500"),
+    lost("400", lambda: status(400, "odd"), error="odd"),
+    lost("404", lambda: status(404), error="HTTP 404"),
+    lost("disconnects for ever", disconnect),
+    lost("resets for ever", lambda: disconnect(reset=True)),
+    lost("cut for ever", cut),
+    lost("no headers", hang, error="deadline"),
+    lost("no body", hang_in_body, error="deadline"),
+    lost("HTML", lambda: body(b"<html>", "text/html")),
+    lost("half a JSON", lambda: body(b'{"choices": [')),
+    lost("empty body", lambda: body(b"")),
+    lost("no choices", lambda: body(b'{"choices": []}')),
+    lost("an error object", lambda: body(b'{"error": {}}')),
+    lost("null content", lambda: content(None)),
+    lost("empty content", lambda: content("")),
+    lost("content as parts", lambda: content([{"type": "text"}])),
+    survived("special tokens", lambda: content("98<|im_end|>")),
+    survived("control characters", lambda: content("98\x00"), turn=1),
+    survived("nonsense for a command", lambda: content("I would multiply."), turn=0),
+    survived("no conclusion, so one more step", lambda: content("It is fine."), turn=2),
+]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(checkpoint: str) -> Outcome:
+    """The same episodes without a fault."""
+    with pytest.MonkeyPatch.context() as patch:
+        outcome = asyncio.run(play(checkpoint, patch))
+    assert [[sample.reward for sample in made] for made in outcome.episodes] == [[1.0, 1.0]] * 8
+    return outcome
+
+
+def test_there_are_forty_kinds_and_more() -> None:
+    faults = [*ENGINE_FAULTS, *REPLAY_FAULTS, *HELPER_FAULTS]
+    assert len(faults) >= 40
+    assert len({fault.name for fault in HELPER_FAULTS}) == len(HELPER_FAULTS)
+
+
+def test_every_turn_of_the_planner_is_a_sample_and_all_of_an_episode_share_a_rollout(
+    undisturbed: Outcome,
+) -> None:
+    for number, samples in enumerate(undisturbed.episodes):
+        assert [sample.rollout_id for sample in samples] == [number] * 2
+        assert all(sum(sample.loss_mask) == sample.response_length for sample in samples)
+    # One reward a rollout: all are right, so that nobody stands out.
+    assert undisturbed.data["rewards"] == [0.0] * 16
+    assert len(undisturbed.asked) == 1 + EPISODES * 4
+    assert not any("<|im_" in prompt for prompt in undisturbed.asked)
+
+
+@pytest.mark.parametrize("fault", ENGINE_FAULTS, ids=lambda fault: fault.name)
+async def test_an_engine_fault_costs_its_episode_at_most(
+    fault: Fault, checkpoint: str, undisturbed: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(fault, await play(checkpoint, monkeypatch, engine=fault), undisturbed)
+
+
+@pytest.mark.parametrize("fault", REPLAY_FAULTS, ids=lambda fault: fault.name)
+async def test_what_does_not_fit_the_tokens_costs_its_episode_at_most(
+    fault: Fault, checkpoint: str, undisturbed: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: dict[str, Any] = {"num_layers": 2, "moe_router_topk": 2}
+    check(fault, await play(checkpoint, monkeypatch, engine=fault, **sizes), undisturbed)
+
+
+@pytest.mark.parametrize("fault", HELPER_FAULTS, ids=lambda fault: fault.name)
+async def test_a_frozen_model_s_fault_costs_its_episode_at_most(
+    fault: Fault, checkpoint: str, undisturbed: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(fault, await play(checkpoint, monkeypatch, helper=fault), undisturbed)
+
+
+def check(fault: Fault, outcome: Outcome, undisturbed: Outcome) -> None:
+    victims = outcome.episodes[VICTIM]
+    facts = victims[0].metadata["turnwise"]
+    assert facts["ending"] == fault.ends, facts["error"]
+    assert fault.error in (facts["error"] or "")
+    is_lost = fault.ends != DONE
+    if is_lost:
+        assert facts["score"] is None
+        for sample in victims:
+            assert sample.reward is None and sample.remove_sample
+            assert sample.status.value == "aborted"
+    for number, samples in enumerate(outcome.episodes):
+        if number != VICTIM:
+            before = undisturbed.episodes[number]
+            assert [sample.tokens for sample in samples] == [sample.tokens for sample in before]
+            assert [s.rollout_log_probs for s in samples] == [s.rollout_log_probs for s in before]
+            assert [sample.reward for sample in samples] == [1.0, 1.0]
+    numbers = {
+        name.removeprefix("rollout/turnwise/"): value for name, value in outcome.numbers.items()
+    }
+    assert numbers["started"] == EPISODES and numbers["in_flight"] == 0
+    assert numbers["finished"] == EPISODES - is_lost
+    assert numbers["coverage"] == (EPISODES - is_lost) / EPISODES
+    assert numbers[fault.ends.replace(":", "/")] == (1 if is_lost else EPISODES)
+    json.dumps(victims[0].metadata)
