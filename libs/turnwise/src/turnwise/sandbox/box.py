@@ -65,9 +65,8 @@ def box_command(python: Interpreter, *, size_mb: int) -> list[str]:
     for path in python.system():
         command += ["--ro-bind", path, path]
     command += ["--ro-bind", python.stdlib, python.stdlib]
-    for name in ("site-packages", "dist-packages"):
-        if os.path.isdir(os.path.join(python.stdlib, name)):
-            command += ["--tmpfs", os.path.join(python.stdlib, name)]
+    for path in python.elsewhere():
+        command += ["--tmpfs", path]
     for path in (python.executable, *python.files):
         command += ["--ro-bind", path, path]
     return [*command, "--remount-ro", "/", "--chdir", "/tmp", "--"]

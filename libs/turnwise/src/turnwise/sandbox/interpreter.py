@@ -38,6 +38,7 @@ _MODULES = (
     "zygote",
 )
 _PACKAGE = "turnwise.sandbox.inside"
+_OTHERS = ("site-packages", "dist-packages")
 _SYSTEM = (
     "/lib64",
     "/usr/lib64",
@@ -48,7 +49,7 @@ _SYSTEM = (
 )
 
 _SCOUT = """
-import importlib, importlib.util, json, os, sys
+import glob, importlib, importlib.util, json, os, sys
 names = json.loads(sys.argv[1]); entries = json.loads(sys.argv[2])
 builtin = set(sys.path); sys.path += [e for e in entries if e not in builtin]
 missing = {}
@@ -78,6 +79,7 @@ for name, module in sorted(sys.modules.items()):
 with open("/proc/self/maps") as maps:
     mapped = {line.split(maxsplit=5)[5].strip() for line in maps if "/" in line}
 files |= {path for path in mapped if os.path.isfile(path)}
+files |= {path for path in glob.glob(sys.base_prefix + "/lib/lib*.so*") if os.path.isfile(path)}
 print(json.dumps({"missing": missing, "files": sorted(files),
     "stdlib": os.path.dirname(os.__file__), "path": [e for e in sys.path if e in used],
     "importable": sorted(tops)}))
@@ -128,12 +130,16 @@ class Interpreter:
 
     def read(self) -> list[str]:
         """What a snippet may read: no packages but the promised ones."""
-        inner = [
-            os.path.join(self.stdlib, name)
-            for name in sorted(os.listdir(self.stdlib))
-            if name not in ("site-packages", "dist-packages", "__pycache__")
-        ]
-        return [*inner, *self.system(), *self.files, *_resolved(self.files)]
+        library = [self.stdlib]
+        if self.elsewhere():
+            names = set(os.listdir(self.stdlib)) - set(_OTHERS)
+            library = [os.path.join(self.stdlib, name) for name in sorted(names)]
+        return [*library, *self.system(), *self.files, *_resolved(self.files)]
+
+    def elsewhere(self) -> list[str]:
+        """Folders of other packages inside of the standard library's."""
+        inner = (os.path.join(self.stdlib, name) for name in _OTHERS)
+        return [path for path in inner if os.path.isdir(path)]
 
     def listed(self) -> list[str]:
         """Folders in which the import system looks for names."""

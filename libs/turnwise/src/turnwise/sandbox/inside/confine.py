@@ -63,9 +63,10 @@ class Walls:
             rights += [(path, landlock.DEVICE) for path in _DEVICES]
             for path, right in rights:
                 try:
-                    self._open.append((os.open(path, os.O_PATH | os.O_CLOEXEC), right))
-                except OSError:
-                    continue  # not on this machine
+                    file = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    continue
+                self._open.append((file, _file_rights(file, right)))
 
     def confine(self, work: str, user: int | None, limits: Limits, supervisor: int) -> None:
         """Confines this process to the folder `work`, which it owns.
@@ -84,14 +85,14 @@ class Walls:
         memory = _own_memory() + limits.memory
         if self.calls:
             _prctl(_NO_NEW_PRIVS, 1)
-            allowed = [(fd, _file_rights(fd, right)) for fd, right in self._open]
             folder = os.open(work, os.O_PATH | os.O_CLOEXEC)
             if user is not None:
                 _become(user, _DAC_READ_SEARCH if self.search else None)
             elif os.geteuid() == 0:
                 _keep_capabilities(0)
             if self.files:
-                landlock.restrict([*allowed, (folder, landlock.WORK)])
+                landlock.restrict([*self._open, (folder, landlock.WORK)])
+            os.close(folder)
             _prctl(_DUMPABLE, 0)
         # After the rules, which may need more descriptors than a snippet gets.
         _limit(limits, memory, self.threads if self.calls else None)

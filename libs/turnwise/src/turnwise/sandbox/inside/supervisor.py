@@ -23,6 +23,7 @@ from turnwise.sandbox.inside.confine import Limits, Walls
 _SETUP_S = 60.0
 _DISK_INTERVAL_S = 0.05
 _CHUNK = 65536
+_STATUS = 3
 _STATUS_BYTES = 1024
 _CHILD_SUBREAPER = 36
 
@@ -83,12 +84,15 @@ def _become_snippet(
         os.dup2(_stdin(stdin), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
+        # Looked up before the walls hide /proc, closed once they are up.
+        inherited = [fd for fd in map(int, os.listdir("/proc/self/fd")) if fd > _STATUS]
         limits = Limits(cpu_s=header["cpu_s"], memory=header["memory"], file=header["file_bytes"])
         walls.confine(work, user, limits, supervisor)
-        # One status descriptor with a number of no meaning; all others are closed.
-        os.dup2(status, 3)
-        os.closerange(4, 1 << 16)
-        status = 3
+        os.dup2(status, _STATUS)
+        status = _STATUS
+        for fd in inherited:
+            with contextlib.suppress(OSError):
+                os.close(fd)
         snippet.prepare(code, work)
         walls.close_calls(user)
         os.write(status, snippet.STARTED)

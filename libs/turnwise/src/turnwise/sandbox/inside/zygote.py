@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -59,6 +60,9 @@ def main(control: socket.socket, settings: dict[str, Any]) -> None:
     sys.meta_path.append(Promised(settings["importable"], settings["path"]))
     for name in settings["packages"]:
         importlib.import_module(name)
+    # The walls keep a descriptor for each file that snippets may read.
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     base = settings["base"]
     os.makedirs(base, mode=0o711, exist_ok=True)
     walls = Walls(
