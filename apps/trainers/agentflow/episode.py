@@ -387,6 +387,7 @@ class _Run:
     def info(self) -> dict[str, Any]:
         return {
             "prompt": self.services.prompts.name,
+            "tools": {tool.name: dict(tool.facts()) for tool in self.services.toolbox},
             "seed": self.seed,
             "answer": self.answer,
             "truth": self.question.answer,

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from aiohttp import web
 from turnwise.config import ConfigError
+from turnwise.engine.scripted import Reply, ScriptedEngine
 from turnwise.method import make_method as make_by_name
 from turnwise.method import options_class
 from turnwise.models import ModelConfig
+from turnwise.policy import Policy
 
 from apps.trainers.agentflow.config import AgentFlowOptions, ModelsConfig
 from apps.trainers.agentflow.method import AgentFlowMethod, make_method, to_question
 from apps.trainers.agentflow.services import Budgets, Question
-from apps.trainers.agentflow.tests.desk import job, policy, step
+from apps.trainers.agentflow.tests.desk import decode, job, policy, profile, say, step
 
 PRODUCT = Question("maths/2", "What is 6 * 7 + 0?", "42")
 RULES: dict[str, Any] = {"helpers": "rules", "tools": ["base_generator"]}
@@ -171,3 +173,26 @@ async def test_a_helper_in_the_engine_s_process_is_refused_where_slime_serves() 
     method.connect(lambda name: "")
     with pytest.raises(ConfigError, match="models.base.local: this backend has no engine"):
         await method.run(job(PRODUCT, policy(*TURNS)[0]))
+
+
+async def test_the_policy_s_own_engine_can_help() -> None:
+    def answers(prompt_ids: Any) -> Reply:
+        prompt = decode(prompt_ids)
+        for words, answer in (
+            ("Choose the single next step", step("base_generator")),
+            ("Before any tool is used", "It multiplies."),
+            ("A planner chose", '{"query": "6*7"}'),
+            ("Decide whether", "Conclusion: STOP"),
+            ("Answer the question", r"\boxed{42}"),
+        ):
+            if words in prompt:
+                return say(answer)
+        return say("42")
+
+    engine = ScriptedEngine(answers)
+    made = Policy(engine=engine, profile=profile(), max_context_tokens=16_384)
+    method = make_method({"models": {"base": {"local": True}}, "tools": ["base_generator"]})
+    episode = await method.run(job(PRODUCT, made))
+    await method.close()
+    assert (episode.ending.label, episode.score) == ("finished", 1.0)
+    assert len(engine.calls) == 1 + 6 and len(episode.segments) == 2

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import Field
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.sandbox import (
@@ -23,6 +26,7 @@ from apps.trainers.agentflow.executor import run_tool
 from apps.trainers.agentflow.prompts import describe, make_prompts
 from apps.trainers.agentflow.tests.desk import Model, Oracle, Scripted
 from apps.trainers.agentflow.toolbox import Toolbox, discover, make_toolbox
+from apps.trainers.agentflow.tools import tool as tool_module
 from apps.trainers.agentflow.tools.base_generator import BaseGenerator
 from apps.trainers.agentflow.tools.python_coder import PythonCoder
 from apps.trainers.agentflow.tools.search import Search
@@ -48,6 +52,7 @@ class Rooms:
     def __init__(self, result: Any, **limits: Any) -> None:
         self.config = SandboxConfig(**limits)
         self.missing: dict[str, str] = {}
+        self.tier = "landlock"
         self.result = result
         self.codes: list[str] = []
 
@@ -135,6 +140,7 @@ def test_a_name_that_there_is_not_is_no_tool(written: str) -> None:
 def test_a_tool_is_described_with_its_schema_and_limits() -> None:
     rooms: Any = Rooms(None, wall_s=5, memory_mb=256)
     tool = PythonCoder.build(parts(sandbox=rooms))
+    assert tool.facts() == {"isolation": "landlock"}
     assert tool.runs_code and not BaseGenerator.runs_code
     assert describe(tool) == (
         "### python_coder\n"
@@ -145,6 +151,18 @@ def test_a_tool_is_described_with_its_schema_and_limits() -> None:
         "- limit: A program has 5 s and 256 MiB, and no network.\n"
         "- limit: It imports the standard library and numpy, sympy."
     )
+
+
+async def test_the_example_of_how_to_add_a_tool_is_one() -> None:
+    _, example = str(tool_module.__doc__).split("    class Dice", 1)
+    example, _ = example.split("\n\nA class in a module", 1)
+    source = textwrap.dedent(f"    class Dice{example}")
+    names = {**vars(tool_module), "Field": Field, "random": random}
+    exec(compile(f"from __future__ import annotations\n{source}", "example", "exec"), names)
+    (dice,) = Toolbox([names["Dice"].build(parts())])
+    assert "argument count (integer, required, at most 100, at least 1)" in describe(dice)
+    first, again = [await run_tool(dice, {"count": 9}, seed=5) for _ in range(2)]
+    assert first == again and 9 <= int(first.text) <= 54
 
 
 async def test_a_tool_that_breaks_is_lost_at_the_tool_server() -> None:

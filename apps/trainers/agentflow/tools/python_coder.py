@@ -7,6 +7,7 @@ broken loses the episode.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -74,6 +75,9 @@ class PythonCoder(Tool):
             f"A program has {config.wall_s:g} s and {config.memory_mb} MiB, and no network.",
             f"It imports the standard library{also}.",
         )
+
+    def facts(self) -> Mapping[str, str]:
+        return {"isolation": self._sandbox.tier}
 
     @property
     def _packages(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@
         def limits(self) -> tuple[str, ...]:
             return ("At most 100 dice.",)
 
-        async def run(self, arguments: Arguments, seed: int) -> ToolResult:
+        async def run(self, arguments: Arguments, *, seed: int) -> ToolResult:
             dice = random.Random(seed)
             return ToolResult(str(sum(dice.randint(1, 6) for _ in range(arguments.count))))
 
@@ -118,6 +118,10 @@ class Tool(ABC):
         Raises:
             BoundaryError: what it stands on is broken.
         """
+
+    def facts(self) -> Mapping[str, str]:
+        """What a trace says about it, such as the isolation in force."""
+        return {}
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
