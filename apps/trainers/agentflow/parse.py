@@ -234,7 +234,11 @@ def read_code(text: str) -> str | None:
     return None
 
 
-_CONCLUSION = re.compile(r"^\W*conclusion\W*(stop|continue)\b\W*$", re.IGNORECASE | re.MULTILINE)
+# Between the words stands no letter; at most one line ends there, so that time stays linear.
+_CONCLUSION = re.compile(
+    r"^[^\w\n]*conclusion(?:[^\w\n]*\n)?[^\w\n]*(stop|continue)\b[^\w\n]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
 
 
 def read_verdict(text: str) -> bool | None:

@@ -17,7 +17,6 @@ import asyncio
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,11 +90,10 @@ async def test_a1_a_command_is_data_and_never_executed(tmp_path: Path, command: 
     assert episode.metrics["executor_malformed"] == 2
 
 
-def test_a1_a_command_of_any_size_is_read_in_no_time() -> None:
-    started = time.process_time()
+def test_a1_a_command_of_any_size_is_refused_unread() -> None:
     for text in ("(" * 10**6, "{" * 10**6, "calculator(query=" + "9**" * 10**6, "`" * 10**6):
-        assert isinstance(read_command(text, Scripted()), Malformed)
-    assert time.process_time() - started < 20
+        refused = read_command(text, Scripted())
+        assert isinstance(refused, Malformed) and refused.kind == "too_long"
 
 
 def test_a1_no_source_executes_or_evaluates_text() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from turnwise.episode import Episode
 from turnwise.judge import Verdict
 from turnwise.rollout import derive_seed
+from turnwise.run.traces import parse_trace, trace_row
 
 from apps.trainers.agentflow import sections
 from apps.trainers.agentflow.tests.desk import (
@@ -21,6 +24,7 @@ from apps.trainers.agentflow.tests.desk import (
     say,
     services,
     step,
+    tokenizer,
 )
 
 
@@ -129,3 +133,16 @@ async def test_who_graded_and_what_was_used_is_told() -> None:
     assert (counts["turns"], counts["steps"], counts["tool_calls"]) == (2, 1, 1)
     planner = counts["prompt_tokens"] + counts["sampled_tokens"]
     assert counts["total_tokens"] == planner + 3 * 15
+
+
+async def test_a_trace_tells_prompt_and_planner_apart_whatever_the_tools_said() -> None:
+    """A result that stands in the next prompt is the prompt's there, and no tool's."""
+    tools = [Scripted("calculator"), Oracle("the sum")]
+    episode, _ = await play("Hm.", step(), step("oracle"), verifier=[CONTINUE, STOP], tools=tools)
+    row = json.loads(json.dumps(trace_row(episode, tokenizer(), step=0, kind="eval", why="best")))
+    trace = parse_trace(row)
+    assert len(trace.segments) == 3 and trace.info["tools"] == {"calculator": {}, "oracle": {}}
+    for segment in trace.segments:
+        authors = [author for author, _, _ in segment.authors]
+        assert authors == ["template", "user", "template", "policy"]
+        assert segment.authors[-1] == ("policy", segment.prompt_length, len(segment.ids))

@@ -232,6 +232,8 @@ VERDICTS = {
     "We should stop here.": None,
     "The conclusion is that we must not stop": None,
     "Conclusion: STOP unless it is wrong": None,
+    "**Conclusion:**\nSTOP": True,
+    "Conclusion:\n\nSTOP": None,
     "Conclusion: maybe": None,
 }
 
@@ -263,6 +265,16 @@ def test_the_last_python_fence_is_the_program_as_it_was_written(
     text: str, code: str | None
 ) -> None:
     assert read_code(text) == code
+
+
+@pytest.mark.parametrize(
+    "piece", ["\n", "*", "\n*", "```\n", "Conclusion:", "<think>", "Context:\n", "#"]
+)
+def test_texts_of_any_size_are_read_in_a_moment(piece: str) -> None:
+    text = f"Conclusion{piece * 60_000}"
+    assert read_verdict(text) is None and read_code(text) is None
+    assert isinstance(read_step(text, TOOLS, FULL), Malformed)
+    assert isinstance(read_command(text, Scripted()), Malformed)
 
 
 def test_what_is_thought_is_not_said() -> None:
