@@ -246,8 +246,7 @@ def test_a_customer_played_by_a_model_is_recorded_replayed_and_never_costs_more_
     asked = [
         "--hf-checkpoint", str(small_policy), "--num-rollout", "1", "--user.strategy", "llm",
         "--user.model", "m", "--user.base-url", url, "--user.key-env", "", "--user.max-tokens",
-        "10", "--user.write-price", "1000", "--user.concurrency", "1",
-        "--user.user-cache", str(cache),
+        "10", "--user.write-price", "1000", "--user.user-cache", str(cache),
     ]  # fmt: skip
     capped = [*TINY, *asked, "--run-dir", str(tmp_path / "a"), "--user.spend-cap-usd"]
     assert run_command(train, [*capped, "0.05"]) == 4

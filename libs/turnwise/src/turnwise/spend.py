@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from turnwise.episode import Boundary, BoundaryError
 
 CHARACTERS_PER_TOKEN = 4
 """Rule of thumb for English where an endpoint does not count; it errs to the high side."""
+
+LOOK_AGAIN_S = 0.05
+"""Between two looks at whether requests under way have given back what they set aside."""
 
 
 class SpendCapReached(BoundaryError):
@@ -60,6 +64,23 @@ class Spend:
             raise SpendCapReached(boundary, self.refusal)
         self.pledged_usd += price
         return price
+
+    async def reserve(self, read: float, written: float, *, boundary: Boundary) -> float:
+        """As `pledge`, but waits while only what requests under way set aside is in the way.
+
+        They cost far less than the most they may, as a rule: a cap that a hundred of them could
+        break together is not reached.
+
+        Raises:
+            SpendCapReached: what is spent leaves too little, whatever comes of the others.
+        """
+        price = self.price(read, written)
+        while (
+            self.cap_usd is not None
+            and self.usd + price <= self.cap_usd < self.usd + self.pledged_usd + price
+        ):
+            await asyncio.sleep(LOOK_AGAIN_S)
+        return self.pledge(read, written, boundary=boundary)
 
     def release(self, pledged: float) -> None:
         """Ends what `pledge` set aside."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from turnwise.episode import Boundary
-from turnwise.spend import Spend, SpendCapReached
+from turnwise.spend import LOOK_AGAIN_S, Spend, SpendCapReached
 
 
 def test_tokens_are_priced_per_million() -> None:
@@ -31,6 +33,22 @@ def test_requests_under_way_count_against_the_cap() -> None:
     spend.release(first)
     spend.pay(100_000, 0, estimated=False)
     spend.pledge(400_000, 0, boundary=Boundary.USER)
+
+
+async def test_what_is_set_aside_is_waited_for_and_what_is_spent_is_not() -> None:
+    spend = Spend(write_price=1.0, cap_usd=1.0)
+    first = spend.pledge(0, 800_000, boundary=Boundary.USER)
+    waiting = asyncio.create_task(spend.reserve(0, 400_000, boundary=Boundary.USER))
+    await asyncio.sleep(2 * LOOK_AGAIN_S)
+    assert not waiting.done() and not spend.refusal
+    spend.pay(0, 100_000, estimated=False)
+    spend.release(first)
+    assert await waiting == pytest.approx(0.4)
+    spend.release(0.4)
+    spend.pay(0, 700_000, estimated=False)
+    with pytest.raises(SpendCapReached):
+        await spend.reserve(0, 400_000, boundary=Boundary.USER)
+    assert "the spend cap of $1.00 is reached" in spend.refusal
 
 
 def test_without_a_cap_nothing_is_refused() -> None:

@@ -152,6 +152,16 @@ def test_the_names_of_a_trace_are_frozen() -> None:
     ]
 
 
+def test_the_weights_of_an_episodes_segments_are_their_shares_of_its_trained_tokens() -> None:
+    turns = [segment([words], prompt=message("user", "Plan.")) for words in ("Add.", "Now stop.")]
+    played = episode(segments=tuple(turns))
+    row = trace_row(played, TOKENIZER, step=1, kind="train", why="best")
+    assert [found["weight"] for found in row["segments"]] == [
+        turn.trained_tokens / sum(one.trained_tokens for one in turns) for turn in turns
+    ]
+    assert sum(found["weight"] for found in row["segments"]) == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [({"schema": 2}, "this version reads 1, found 2"), ({"step": None}, "step")],

@@ -363,7 +363,9 @@ class _Call:
         """One request: the answer, or what was found where it says nothing."""
         client = self._client
         async with client.limiter.slot(self._read + self._written) as slot:
-            pledged = client.spend.pledge(self._read, self._written, boundary=client._boundary)
+            pledged = await client.spend.reserve(
+                self._read, self._written, boundary=client._boundary
+            )
             try:
                 self.sent += 1
                 status, retry_after, body = await client._send(self._payload)

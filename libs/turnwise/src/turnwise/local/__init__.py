@@ -2,6 +2,7 @@
 
 | module       | holds                                                                      |
 |--------------|----------------------------------------------------------------------------|
+| `command`    | the command that trains a method: options, folder, training, verdict       |
 | `policy`     | a model and its tokenizer from a folder, checked                           |
 | `forward`    | log-probs and entropy of trained tokens in packed rows                     |
 | `update`     | the GRPO loss and one optimiser step                                       |

@@ -179,6 +179,7 @@ def _notable(episodes: Sequence[Episode]) -> list[tuple[str, Episode]]:
 
 def _segment(episode: Episode, number: int, tokenizer: Any) -> SegmentTrace:
     sample = episode.segments[number]
+    trained = sum(segment.trained_tokens for segment in episode.segments)
     ids = sample.ids.tolist()
     texts = token_texts(ids, tokenizer)
     return SegmentTrace(
@@ -192,7 +193,7 @@ def _segment(episode: Episode, number: int, tokenizer: Any) -> SegmentTrace:
         ],
         spans=[(span.kind, span.turn, span.start, span.stop) for span in sample.spans],
         authors=author_runs(number, sample, texts, episode.transcript),
-        weight=sample.weight,
+        weight=sample.trained_tokens / trained if trained else 0.0,
     )
 
 
