@@ -44,6 +44,7 @@ class Sandbox:
         self._tier: Tier | None = None
         self._python: Interpreter | None = None
         self._workers: list[Worker] = []
+        self._probing = asyncio.Lock()
         self._starting = asyncio.Lock()
         self._closing = False
         self._free = asyncio.LifoQueue[int]()
@@ -83,8 +84,10 @@ class Sandbox:
         Raises:
             SandboxUnavailable: when no tier that the configuration allows holds here.
         """
-        if self._tier is not None:
-            return self._tier
+        async with self._probing:
+            return self._tier or await self._probe()
+
+    async def _probe(self) -> Tier:
         self._python = await interpreter.find(self.config.packages)
         isolation = self.config.isolation
         for tier in _WALLED if isolation == "auto" else (isolation,):

@@ -63,10 +63,14 @@ def remove(path: str) -> None:
     Raises:
         OSError: when something can't be deleted.
     """
+    above, name = os.path.split(path)
+    folder = os.open(above, os.O_PATH)
     try:
-        root = os.open(path, _FOLDER)
+        root = _open(name, folder)
     except FileNotFoundError:
         return
+    finally:
+        os.close(folder)
     try:
         os.fchmod(root, 0o700)
         moved = 0
