@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwise.command import PreflightError
 from turnwise.sandbox import SandboxUnavailable
 
 from apps.trainers.agentflow import sections
@@ -122,7 +123,7 @@ async def test_training_and_evaluation_send_the_same_ids() -> None:
             first = await run_episode(
                 question, trained, made.services, rollout_id="r", group_id="g", seed=1
             )
-    except SandboxUnavailable as error:
+    except (PreflightError, SandboxUnavailable) as error:
         pytest.skip(str(error))
     method = make_method(
         {
