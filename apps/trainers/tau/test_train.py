@@ -101,7 +101,7 @@ def test_options_that_make_no_sense_exit_with_2_and_say_why(
         (["--rollout-max-context-len", "200"], "system prompt and tools take"),
         (["--agent-strategy", "few-shot"], "system prompt and tools take"),
         (["--user.strategy", "llm", "--user.key-env", "NOT_SET"], "variable NOT_SET is not set"),
-        (["--user.strategy", "llm", "--user.sglang-model", "m"], "leave key-env out|through slime"),
+        (["--user.strategy", "llm", "--user.sglang", "m"], "leave key-env out|through slime"),
     ],
 )
 def test_what_is_missing_is_named(argv: list[str], words: str) -> None:

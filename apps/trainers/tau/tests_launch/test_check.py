@@ -356,12 +356,12 @@ def test_a_customer_that_slime_serves_must_be_in_its_file(look: Look, node: Path
     engines.write_text("sglang:\n  - name: policy\n  - name: customer\n    update_weights: false\n")
     for words in ("--tau.user.base-url", GEMINI_URL), ("--tau.user.key-env", GEMINI_KEY_ENV):
         set_key(node, *words)
-    code, table = look("--tau.user.sglang-model", "customer")
-    assert "sglang-model customer, but slime gets no sglang-config" in failed(table)[0]
+    code, table = look("--tau.user.sglang", "customer")
+    assert "sglang customer, but slime gets no sglang-config" in failed(table)[0]
     config = ("--sglang-config", str(engines))
-    code, table = look("--tau.user.sglang-model", "costumer", *config)
+    code, table = look("--tau.user.sglang", "costumer", *config)
     assert "has no model costumer" in failed(table)[0]
-    code, table = look("--tau.user.sglang-model", "customer", *config)
+    code, table = look("--tau.user.sglang", "customer", *config)
     assert code == 0 and "slime serves customer" in table and "the customer costs nothing" in table
 
 

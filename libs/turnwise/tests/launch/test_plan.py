@@ -224,7 +224,8 @@ def fanning(file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run's file of that method, in agentflow's place."""
     monkeypatch.setitem(OPTIONS, "agentflow", f"{__name__}:Fanning")
     monkeypatch.setattr("turnwise.method._load", lambda path: Fanning)
-    file.write_text(SMALL.replace("[tau]", "[agentflow]"))
+    rows = "[perf]\nuse-dynamic-batch-size = true\nmax-tokens-per-gpu = 4096\n"
+    file.write_text(SMALL.replace("[tau]", "[agentflow]") + rows)
     return file
 
 
@@ -256,6 +257,8 @@ def test_a_methods_objective_becomes_the_flag_of_slime_that_gives_it(
         ),
         ("--calculate-per-token-loss", "calculate-per-token-loss: [agentflow] objective turn-mean"),
         ("--rollout-data-postprocess-path a.b", "rollout-data-postprocess-path: [agentflow]"),
+        ("--use-dynamic-batch-size false", "use-dynamic-batch-size: is needed, with max-tokens"),
+        ("--partial-rollout", "partial-rollout: keeps unfinished groups as single rows"),
     ],
 )
 def test_an_objective_and_a_flag_that_contradicts_it_are_refused(

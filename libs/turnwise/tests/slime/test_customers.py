@@ -14,7 +14,7 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import to_train_data
-from slime_standin.desk import GOODBYE, Desk, customer, openings, prompts, words
+from slime_standin.desk import GOODBYE, Desk, Speaker, customer, openings, prompts
 from slime_standin.servers import Call, FakeSGLang, FakeUser, Turn, body, edit, status
 from turnwise.config import ConfigError
 from turnwise.slime import close, generate, hooks, rollout_log
@@ -22,25 +22,6 @@ from turnwise.taubench.fewshot import demonstrated
 from turnwise.taubench.strategies import STRATEGIES
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
-
-
-class Speaker(Desk):
-    """Writes its turns in the form that the prompt asks for."""
-
-    async def answer(self, call: Call) -> Turn:
-        prompt = self._tokenizer.decode(call.body["input_ids"])
-        said = words(prompt, self._asks)
-        system = prompt.split("<|im_end|>")[0]
-        if "line that begins with Action:" in system:
-            said = self._as_text(said, thinks="Thought:" in system)
-        return self.turn(said)
-
-    def _as_text(self, said: str, *, thinks: bool) -> str:
-        action = {"name": "respond", "arguments": {"content": said}}
-        if said.startswith("<tool_call>"):
-            action = json.loads(said.split("\n")[1])
-        thought = "Thought: that comes next.\n" * thinks
-        return f"{thought}Action: {json.dumps(action)}"
 
 
 @pytest.fixture
@@ -195,7 +176,7 @@ async def test_recorded_replies_are_played_again_without_a_request(
 async def test_a_customer_that_slime_serves_is_found_by_its_name_there(
     args: Callable[..., Any], endpoint: FakeUser
 ) -> None:
-    arguments = args(turnwise={"user": {"sglang_model": "customer"}})
+    arguments = args(turnwise={"user": {"sglang": "customer"}})
     with pytest.raises(ConfigError, match="no model 'customer'; there are none"):
         await generate(arguments, row(), PARAMS)
     arguments.sglang_model_routers = {"customer": ("127.0.0.1", endpoint.port)}

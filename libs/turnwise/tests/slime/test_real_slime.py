@@ -56,6 +56,9 @@ def test_training_partial_rollout_evaluation_and_conversion_run_in_slimes_own_co
     seen = json.loads(run(str(REAL / "rollouts.py"), folder=Path(CHECKOUT)))
     assert seen["training"]["lost"] > 0 and seen["training"]["rows"] == 24
     assert seen["partial"]["went on"] > 0 and seen["partial"]["cancelled"] > 0
+    assert seen["customers"]["requests"] > 0 and seen["customers"]["cancelled"] > 0
+    assert seen["customers"]["retries"] > 0
+    assert seen["turn_mean"]["compared"] > 8
     assert 0 < seen["evaluation"]["eval/retail/coverage"] < 1
     assert 8 < seen["segments"]["rows"] <= 16
     assert (seen["segments"]["rollouts"], seen["segments"]["steps"]) == (8, 1)

@@ -118,8 +118,8 @@ def test_every_hook_can_be_loaded_by_the_path_that_slime_is_given() -> None:
         ({"user": {"strategy": "human"}}, "user.strategy: nobody could answer"),
         ({"user": {"concurency": 3}}, "user.concurency"),
         ({"user": {**LLM, "deadline_s": 120}}, "deadline-s: 120 must be below user-deadline-s 120"),
-        ({"user": {"sglang_model": "user", "key_env": "A"}}, "sglang-model: .* leave key-env out"),
-        ({"user": {"sglang_model": "user", "strategy": "offline"}}, "offline asks no model"),
+        ({"user": {"sglang": "user", "key_env": "A"}}, "sglang: .* leave key-env out"),
+        ({"user": {"sglang": "user", "strategy": "offline"}}, "offline asks no model"),
     ],
 )
 def test_what_the_hooks_cannot_play_is_refused_before_any_episode(

@@ -98,13 +98,35 @@ class Desk:
             self.sessions.append(call.session)
         text = self._tokenizer.decode(call.body["input_ids"])
         wrong = self._wrong(self.sessions.index(call.session))
-        return self.turn(GOODBYE if wrong else words(text, self._asks))
+        said = GOODBYE if wrong else words(text, self._asks)
+        return self.turn(self.form(text, said))
+
+    def form(self, prompt: str, said: str) -> str:
+        """How a turn is written."""
+        return said
 
     def turn(self, text: str, *, stop: bool = True) -> Turn:
         """A turn with log-probs that tell its tokens apart."""
         ids = [*self._tokenizer.encode(text, add_special_tokens=False)]
         ids += [self._tokenizer.eos_token_id] * stop
         return Turn(ids, scores(ids), "stop" if stop else "length")
+
+
+class Speaker(Desk):
+    """Writes its turns in the form that the prompt asks for."""
+
+    def form(self, prompt: str, said: str) -> str:
+        system = prompt.split("<|im_end|>")[0]
+        if "line that begins with Action:" not in system:
+            return said
+        return self._as_text(said, thinks="Thought:" in system)
+
+    def _as_text(self, said: str, *, thinks: bool) -> str:
+        action = {"name": "respond", "arguments": {"content": said}}
+        if said.startswith("<tool_call>"):
+            action = json.loads(said.split("\n")[1])
+        thought = "Thought: that comes next.\n" * thinks
+        return f"{thought}Action: {json.dumps(action)}"
 
 
 def words(prompt: str, asks: int = 0) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -114,6 +115,7 @@ def make_plan(config: RunConfig, *, run_dir: Path, debug: Debug | None = None) -
     words += to_arguments(_objective(config, sections), "objective")
     options = check_arguments(words)
     check_rules(options)
+    _check_rows(config, options)
     _note_paths(options, notes)
     options_dump = config.method_options.model_dump(mode="json")
     _check_paths(config.method, config.method_options)
@@ -168,6 +170,22 @@ def _objective(config: RunConfig, sections: dict[str, dict[str, Any]]) -> dict[s
             f"{name}: [{config.method}] objective {objective} decides on it; leave it out"
         )
     return OBJECTIVES[objective]
+
+
+def _check_rows(config: RunConfig, options: Mapping[str, Sequence[str]]) -> None:
+    """What slime needs where an episode makes several rows, which is where it has an objective."""
+    if getattr(config.method_options, "objective", None) is None:
+        return
+    if "--use-dynamic-batch-size" not in options:
+        raise ConfigError(
+            "use-dynamic-batch-size: is needed, with max-tokens-per-gpu: the number of rows of a "
+            f"step of {config.method} varies"
+        )
+    if "--partial-rollout" in options:
+        raise ConfigError(
+            "partial-rollout: keeps unfinished groups as single rows, and an episode of "
+            f"{config.method} has several; leave it out"
+        )
 
 
 def _check_paths(place: str, options: Config) -> None:

@@ -227,8 +227,8 @@ def check_user(tau: TauOptions, plan: Plan) -> Line:
         return ok("user", "the offline customer needs no endpoint")
     if tau.user.user_replay:
         return ok("user", f"replies come from {tau.user.user_cache} alone")
-    if tau.user.sglang_model:
-        return _check_served(tau.user.sglang_model, plan)
+    if tau.user.sglang:
+        return _check_served(tau.user.sglang, plan)
     key = os.environ.get(tau.user.key_env, "") if tau.user.key_env else ""
     if tau.user.key_env and not key:
         mend = f"export {tau.user.key_env} here and on the nodes, or set [tau.user] key-env"
@@ -268,7 +268,7 @@ def _check_served(model: str, plan: Plan) -> Line:
     path = plan.value("--sglang-config")
     if path is None:
         mend = "name the file of the engines in [sglang] sglang-config"
-        return fail("user", f"sglang-model {model}, but slime gets no sglang-config", mend)
+        return fail("user", f"sglang {model}, but slime gets no sglang-config", mend)
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -292,7 +292,7 @@ def _mend_status(status: int, tau: TauOptions) -> str:
 
 def check_price(tau: TauOptions, plan: Plan, tasks: Sequence[Task]) -> Line:
     """What the simulated customer of the whole run may cost, by list prices."""
-    if tau.user.strategy == "offline" or tau.user.sglang_model or tau.user.user_replay:
+    if tau.user.strategy == "offline" or tau.user.sglang or tau.user.user_replay:
         return ok("price", "the customer costs nothing")
     rollouts = whole(plan.options, "--num-rollout", 0)
     batch = whole(plan.options, "--rollout-batch-size", 0)

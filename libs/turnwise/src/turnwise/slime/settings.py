@@ -143,6 +143,6 @@ def model_url(args: Any, name: str) -> str:
     routers = getattr(args, "sglang_model_routers", None) or {}
     if name not in routers:
         there = ", ".join(routers) or "none"
-        raise ConfigError(f"sglang-model: --sglang-config has no model {name!r}; there are {there}")
+        raise ConfigError(f"--sglang-config has no model {name!r}; there are {there}")
     host, port = routers[name]
     return f"http://{host}:{port}/v1"

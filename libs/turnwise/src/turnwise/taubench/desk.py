@@ -122,8 +122,8 @@ def open_desk(
         max_turns=services.max_turns if max_turns is None else max_turns,
         user_deadline_s=max(services.user_deadline_s, user.deadline_s / USER_SHARE),
     )
-    if user.sglang_model:
-        raise ConfigError("user.sglang-model: is for runs through slime, which serves it")
+    if user.sglang:
+        raise ConfigError("user.sglang: is for runs through slime, which serves it")
     if user.strategy == "offline" and prompt == "compact":
         return Desk(services, None, services.user().name)
     try:

@@ -139,20 +139,24 @@ class TauMethod(Method):
         # The compact view goes with an offline customer of its own.
         own = options.user.strategy == "offline" and options.prompt == "compact"
         self._make_user = make_user or (services.user if own else None)
-        if make_user is None and not options.user.sglang_model:
+        if make_user is None and not options.user.sglang:
             self._users = _make_users(options.user)
 
     def connect(self, server: Callable[[str], str]) -> None:
         """See `Method`: finds the customers that slime serves itself."""
         if self._make_user is None and self._users is None:
-            self._users = _make_users(self._options.user.served_at(server))
+            try:
+                there = self._options.user.served_at(server)
+            except ConfigError as error:
+                raise ConfigError(f"user.sglang: {error}") from None
+            self._users = _make_users(there)
 
     async def run(self, job: Job) -> Episode:
         """See `Method`."""
         task = self._task(job)
         user = self._make_user or self._users
         if user is None:
-            raise ConfigError("user.sglang-model: is for runs through slime, which serves it")
+            raise ConfigError("user.sglang: is for runs through slime, which serves it")
         services: Services = replace(self._services, user=job.wrap_user(user))
         return await run_episode(
             task,

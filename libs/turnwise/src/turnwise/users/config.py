@@ -42,7 +42,7 @@ class UserConfig(ChatConfig):
     """The model, by its endpoint's name."""
     key_env: str = GEMINI_KEY_ENV
     """Environment variable that holds the endpoint's key, kept nowhere; "" sends none."""
-    sglang_model: str = ""
+    sglang: str = ""
     """A model of slime's --sglang-config that plays the customer, served beside the policy; its
     endpoint is known when the run has started, so base-url, model and key-env are left out."""
     user_cache: Path | None = None
@@ -52,7 +52,7 @@ class UserConfig(ChatConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> UserConfig:
-        if self.sglang_model:
+        if self.sglang:
             self._check_served()
         host = urlsplit(self.base_url).hostname
         if self.key_env == GEMINI_KEY_ENV and host != urlsplit(GEMINI_URL).hostname:
@@ -70,19 +70,19 @@ class UserConfig(ChatConfig):
         for name in ("base_url", "model", "key_env"):
             if getattr(self, name) != type(self).model_fields[name].default:
                 dashed = name.replace("_", "-")
-                raise ValueError(f"sglang-model: slime serves the customer; leave {dashed} out")
+                raise ValueError(f"sglang: slime serves the customer; leave {dashed} out")
         if self.strategy not in MODEL_USERS:
-            raise ValueError(f"sglang-model: {self.strategy} asks no model")
+            raise ValueError(f"sglang: {self.strategy} asks no model")
 
     def served_at(self, server: Callable[[str], str]) -> UserConfig:
-        """The same customer, with the endpoint that `server` gives for `sglang_model`."""
-        if not self.sglang_model:
+        """The same customer, with the endpoint that `server` gives for `sglang`."""
+        if not self.sglang:
             return self
         there = {
-            "base_url": server(self.sglang_model),
-            "model": self.sglang_model,
+            "base_url": server(self.sglang),
+            "model": self.sglang,
             "key_env": "",
-            "sglang_model": "",
+            "sglang": "",
         }
         return self.model_copy(update=there)
 

@@ -31,8 +31,9 @@ from slime.utils.http_utils import init_http_client
 from slime.utils.misc import SingletonMeta, load_function
 from slime.utils.types import Sample
 from slime_standin.contract import make_args
-from slime_standin.desk import Desk, make_tokenizer, openings, save_tokenizer
-from slime_standin.servers import Call, FakeSGLang, status
+from slime_standin.desk import Speaker, customer, make_tokenizer, openings, save_tokenizer
+from slime_standin.servers import Call, FakeSGLang, FakeUser, status
+from turnwise.objective import rollout_mask_sums
 from turnwise.slime import books
 
 STEPS = 3
@@ -52,8 +53,10 @@ def main() -> None:
     args.over_sampling_batch_size = 4
     seen["partial"] = _train(args, server, slow=True)
     seen["evaluation"] = _evaluate(args, folder)
+    seen["customers"] = _customers(args, server)
     args.partial_rollout = False
     args.over_sampling_batch_size = 2
+    seen["turn_mean"] = _turn_mean(args)
     seen["segments"] = _segments(args)
     seen["fully_async"] = _fully_async(args)
     print(json.dumps(seen, indent=1))
@@ -62,24 +65,29 @@ def main() -> None:
 def _serve() -> FakeSGLang:
     """A server in a thread. Every third session fails its task, every tenth call has no answer,
     and now and then one is refused for good."""
-    desk = Desk(make_tokenizer(), wrong=lambda number: number % 3 == 2, asks=1)
+    desk = Speaker(make_tokenizer(), wrong=lambda number: number % 3 == 2, asks=1)
     server = FakeSGLang(desk.answer)
-    started = threading.Event()
 
     def misbehave(call: Call) -> Any:
         if call.number % 40 == 7:
             return status(400)
         return status(503) if call.number % 10 == 3 else None
 
+    server.misbehave = misbehave
+    _in_a_thread(server)
+    return server
+
+
+def _in_a_thread(server: FakeSGLang | FakeUser) -> None:
+    started = threading.Event()
+
     async def serve() -> None:
         async with server:
-            server.misbehave = misbehave
             started.set()
             await asyncio.Event().wait()
 
     threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
     started.wait()
-    return server
 
 
 def _arguments(folder: Path, server: FakeSGLang) -> Any:
@@ -165,7 +173,8 @@ def _train(args: Any, server: FakeSGLang, *, slow: bool) -> dict[str, Any]:
         rows += len(data)
         for sample in data:
             assert (sample.reward is None) == sample.remove_sample, sample.metadata
-            if sample.index in older:
+            # One that is lost after it went on holds nothing of what it had.
+            if sample.index in older and not sample.remove_sample:
                 resumed += 1
                 assert sample.tokens[: len(older[sample.index])] == older[sample.index]
         older = {
@@ -208,6 +217,56 @@ def _evaluate(args: Any, folder: Path) -> dict[str, Any]:
     (numbers,) = LOGGED
     keys = ("eval/retail", "eval/retail/coverage", "eval/retail/stderr", "eval/turnwise/lost")
     return {key: numbers[key] for key in keys}
+
+
+def _customers(args: Any, server: FakeSGLang) -> dict[str, Any]:
+    """The strategy react and a customer behind an endpoint that is busy now and then, with aborted
+    conversations that go on."""
+    user = FakeUser(customer, delay_s=0.05)
+    user.misbehave = lambda call: status(429) if call.number % 9 == 4 else None
+    _in_a_thread(user)
+    kept = args.turnwise
+    there = {"model": "m", "base_url": f"{user.url}/v1", "key_env": "", "backoff_s": 0.01}
+    args.turnwise = {**kept, "agent_strategy": "react", "user": {**there, "strategy": "react"}}
+    seen = _train(args, server, slow=True)
+    numbers = LOGGED[-1]
+    told = {key: numbers[f"rollout/turnwise/user/{key}"] for key in ("requests", "retries")}
+    refused = sum(call.number % 9 == 4 for call in user.calls)
+    assert told == {"requests": len(user.calls) - refused, "retries": refused}
+    args.turnwise = kept
+    return {**seen, **told}
+
+
+def _turn_mean(args: Any) -> dict[str, Any]:
+    """The denominators that slime's ranks divide by, against the reference."""
+    SingletonMeta.clear_instances(SingletonMeta)
+    two = {"method": "slime_standin.methods:two_segments", "objective": "turn-mean"}
+    kept, args.turnwise = args.turnwise, two
+    args.dynamic_sampling_filter_path = None
+    args.use_dynamic_batch_size, args.max_tokens_per_gpu = True, 2048
+    manager = _manager(args)
+    manager.data_source = RolloutDataSourceWithBuffer(args)
+    data, _ = manager._get_rollout_data(0)
+    train_data = manager._convert_samples_to_train_data(data)
+    counts = [sum(mask) for mask in train_data["loss_masks"]]
+    trained = [place for place, count in enumerate(counts) if count]
+    expected = rollout_mask_sums(
+        [counts[place] for place in trained],
+        [train_data["rollout_ids"][place] for place in trained],
+        "turn-mean",
+    )
+    sums = dict(zip(trained, expected, strict=True))
+    compared = 0
+    for part in manager._split_train_data_by_dp(train_data):
+        load_function("turnwise.slime.turn_mean")(args, 0, part.inner)
+        found = part.inner["rollout_mask_sums"].tolist()
+        for place, value in zip(part.inner["partition"], found, strict=True):
+            assert value == sums.get(place, 0), (place, value)
+            compared += place in sums
+    books.TRAIN.take().check()
+    args.turnwise = kept
+    args.dynamic_sampling_filter_path = "turnwise.slime.dynamic_filter"
+    return {"rows": len(data), "compared": compared}
 
 
 def _segments(args: Any) -> dict[str, Any]:
