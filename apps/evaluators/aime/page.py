@@ -115,7 +115,8 @@ def problem_lines(
             scored = [score for score in scores if score is not None]
             mean = number(sum(scored) / len(scored) if scored else None, ".2f")
             shown.append((scores, mean))
-        votes = Counter(row.prediction or "no answer" for row in tables[-1][problem.id].values())
+        last = tables[-1][problem.id].values()
+        votes = Counter(row.vote or "no answer" for row in last if row.score is not None)
         most = ", ".join(f"{text[:40]} ×{count}" for text, count in votes.most_common(MAX_VOTES))
         made.append(ProblemLine(problem.id, shown, problem.label[:40], most))
     return made

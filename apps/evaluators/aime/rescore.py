@@ -171,8 +171,22 @@ async def _grade(runs: Sequence[SavedRun], name: str) -> _Loaded:
 def _attempts(runs: Sequence[SavedRun]) -> tuple[list[list[int]], int]:
     """Which attempt at its problem each output is, and how many there are.
 
-    Attempt j is run j where no run asks a question twice; otherwise outputs are counted.
+    A single run keeps its numbers if it has some. Attempt j is run j where no run asks a question
+    twice; otherwise outputs are counted.
+
+    Raises:
+        ConfigError: if a number stands twice at a question.
     """
+    if len(runs) == 1:
+        known = [saved.attempt for saved in runs[0].outputs if saved.attempt is not None]
+        if len(known) == len(runs[0].outputs):
+            places = Counter((saved.question, saved.attempt) for saved in runs[0].outputs)
+            (question, attempt), count = places.most_common(1)[0]
+            if count > 1:
+                raise ConfigError(
+                    f"{runs[0].name}: attempt {attempt} at {question[:60]!r} stands {count} times"
+                )
+            return [known], max(known) + 1
     single = all(len({saved.question for saved in run.outputs}) == len(run.outputs) for run in runs)
     counts: Counter[str] = Counter()
     numbers: list[list[int]] = []

@@ -234,6 +234,8 @@ def lines(results: Results) -> list[str]:
             told.append(
                 f"  {label:<{width}}  {points(value.estimate)}"
                 + (f"  [{interval(value)} with lost attempts wrong or right]" * _open(found))
+                + f"  {value.estimate.tasks} of {found.problems} problems can tell"
+                * (value.estimate.tasks < found.problems)
             )
         told += [f"  {sentence}" for sentence in spread_sentences(found.spread)]
     told.append(results.equation)

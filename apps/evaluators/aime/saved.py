@@ -18,7 +18,7 @@ from turnwise.config import ConfigError
 from turnwise.episode import Boundary, Ending, Limit
 from turnwise.run.jsonl import parse_line, read_lines
 
-from apps.evaluators.aime.attempts import TRIALS, open_journal, read_problems
+from apps.evaluators.aime.attempts import PROBLEMS, TRIALS, open_journal, read_problems
 
 RUN_KEY = "rollout_id"
 
@@ -32,6 +32,7 @@ class Saved:
         output: The final text; the prediction as a boxed answer where only that was saved.
         score: As saved; None where there was none.
         ending: How the attempt ended; finished where the file does not say.
+        attempt: Which one at its question; None where that was not saved.
     """
 
     question: str
@@ -39,6 +40,7 @@ class Saved:
     output: str
     score: float | None
     ending: Ending
+    attempt: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ def read_saved(path: Path) -> list[SavedRun]:
     Raises:
         ConfigError: naming file and place, what was found and what is expected.
     """
+    if path.name == TRIALS and path.with_name(PROBLEMS).is_file():
+        path = path.parent
     if path.is_dir():
         return [_own_folder(path)]
     try:
@@ -82,7 +86,9 @@ def _own_folder(path: Path) -> SavedRun:
         if row.task_id not in problems:
             raise ConfigError(f"{path / TRIALS}: {row.task_id} is not one of its problems")
         problem = problems[row.task_id]
-        outputs.append(Saved(problem.question, problem.label, row.output, row.score, row.ending))
+        outputs.append(
+            Saved(problem.question, problem.label, row.output, row.score, row.ending, row.trial)
+        )
     if not outputs:
         raise ConfigError(f"{path / TRIALS}: holds no attempt")
     return SavedRun(path.resolve().name, outputs)
@@ -129,7 +135,14 @@ def _record(value: Any, where: str) -> Saved:
     score = value.get("score")
     if isinstance(score, bool) or not isinstance(score, int | float | None):
         raise ConfigError(f"{where}: score: expected a number, found {score!r:.80}")
-    return Saved(question, str(label).strip(), _output(value, where), score, _ending(value, where))
+    return Saved(
+        question=question,
+        label=str(label).strip(),
+        output=_output(value, where),
+        score=score,
+        ending=_ending(value, where),
+        attempt=_attempt(value, where),
+    )
 
 
 def _output(value: Mapping[str, Any], where: str) -> str:
@@ -142,6 +155,13 @@ def _output(value: Mapping[str, Any], where: str) -> str:
     if prediction is None or isinstance(prediction, str | int | float):
         return "" if prediction in (None, "") else f"\\boxed{{{prediction}}}"
     raise ConfigError(f"{where}: prediction: expected a text, found {prediction!r:.80}")
+
+
+def _attempt(value: Mapping[str, Any], where: str) -> int | None:
+    found = value.get("trial")
+    if found is None or (isinstance(found, int) and not isinstance(found, bool) and found >= 0):
+        return found
+    raise ConfigError(f"{where}: trial: expected a number from 0 on, found {found!r:.80}")
 
 
 def _ending(value: Mapping[str, Any], where: str) -> Ending:

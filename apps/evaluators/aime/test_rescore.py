@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from turnwise.command import run_command
 
-from apps.evaluators.aime.fakes import write_run
+from apps.evaluators.aime import fakes
+from apps.evaluators.aime.fakes import rows, write_run
 from apps.evaluators.aime.run import evaluate_here
 
 Json = dict[str, Any]
@@ -26,8 +27,7 @@ def rescore(tmp_path: Path, *paths: Path) -> int:
 
 
 def results(tmp_path: Path) -> Json:
-    data: Json = json.loads((tmp_path / "out" / "results.json").read_text())
-    return data
+    return fakes.results(tmp_path / "out")
 
 
 def write(path: Path, value: Any) -> Path:
@@ -96,13 +96,15 @@ def test_runs_are_found_however_they_are_write_run(tmp_path: Path, how: str) -> 
     assert [run["now"] for run in results(tmp_path)["runs"]] == [1.0, 1.0]
 
 
-def test_an_output_that_one_run_lacks_counts_as_lost(tmp_path: Path) -> None:
-    one = write(tmp_path / "1.json", [record(q, "\\boxed{3}") for q in ("q1", "q2")])
-    two = write(tmp_path / "2.json", [record("q1", "\\boxed{3}")])
+def test_an_output_that_one_run_lacks_counts_as_lost_in_that_run(tmp_path: Path) -> None:
+    one = write(tmp_path / "1.json", [record("q1", "\\boxed{3}")])
+    two = write(tmp_path / "2.json", [record(q, "\\boxed{3}") for q in ("q1", "q2")])
     assert rescore(tmp_path, one, two) == 0
     found = results(tmp_path)["sets"]["saved"]
     assert (found["attempts"], found["scored"]) == (4, 3)
     assert (found["avg"]["estimate"]["mean"], found["avg"]["low"]) == (1.0, 0.75)
+    lost = [row for row in rows(tmp_path / "out") if row["score"] is None]
+    assert [(row["task_id"], row["trial"]) for row in lost] == [("saved/2", 0)]
 
 
 def test_a_prediction_alone_is_graded_as_an_answer(tmp_path: Path) -> None:
@@ -120,11 +122,13 @@ def test_an_own_run_is_graded_again_and_its_lost_attempts_stay_lost(tmp_path: Pa
     found = results(tmp_path)
     assert found["agreement"] == {"right, now right": 2, "none, now none": 1, "wrong, now wrong": 1}
     assert found["ledger"]["lost"] == {"engine": 1}
+    again = [(row["task_id"], row["trial"], row["score"]) for row in rows(tmp_path / "out")]
+    assert again == [("run/1", 0, 1), ("run/1", 1, None), ("run/2", 0, 0), ("run/2", 1, 1)]
     # Its journal alone says the same.
-    again = tmp_path / "again"
-    again.mkdir()
-    assert rescore(again, folder / "trials.jsonl") == 0
-    assert results(again)["agreement"] == found["agreement"]
+    other = tmp_path / "other"
+    other.mkdir()
+    assert rescore(other, folder / "trials.jsonl") == 0
+    assert results(other)["agreement"] == found["agreement"]
 
 
 def test_a_rescored_file_can_be_compared_with_another(
@@ -151,6 +155,8 @@ def test_a_rescored_file_can_be_compared_with_another(
         ([record("q", "x") | {"output": 5}], "output: expected a text, found 5"),
         ([record("q", "x"), record("q", "x", label="4")], "has the labels '3' and '4'"),
         ([record("q", "x") | {"kind": "exploded"}], "unknown ending 'exploded'"),
+        ([record("q", "x") | {"trial": -1}], "trial: expected a number from 0 on, found -1"),
+        ([record("q", "x", trial=2), record("q", "x", trial=2)], "attempt 2 at 'q' stands 2 times"),
     ],
 )
 def test_what_is_no_record_is_named(
