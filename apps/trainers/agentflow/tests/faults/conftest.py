@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[4] / "libs/turnwise/tests"))
-sys.path.insert(0, str(Path(__file__).parents[4] / "libs/turnwise/tests/slime_standin"))
+sys.path.append(str(Path(__file__).parents[5] / "libs/turnwise/tests"))
+sys.path.insert(0, str(Path(__file__).parents[5] / "libs/turnwise/tests/slime_standin"))
 
 import pytest
 from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep

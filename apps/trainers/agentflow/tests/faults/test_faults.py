@@ -19,7 +19,7 @@ from slime_standin.servers import (
     status,
 )
 
-from apps.trainers.agentflow.tests_faults.eight import Outcome, play
+from apps.trainers.agentflow.tests.faults.eight import Outcome, play
 from tests.faults.counter import EPISODES, VICTIM, Fault
 from tests.faults.test_faults import ENGINE_FAULTS, REPLAY_FAULTS
 
