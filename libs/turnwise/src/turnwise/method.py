@@ -78,6 +78,7 @@ class Method(ABC):
 
         Raises:
             ConfigError: the row names what does not exist.
+            StopRun: no further episode could be played.
         """
 
     def connect(self, server: Callable[[str], str]) -> None:

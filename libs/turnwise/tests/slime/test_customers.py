@@ -16,8 +16,9 @@ from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants:
 from slime_standin.contract import to_train_data
 from slime_standin.desk import GOODBYE, Desk, Speaker, customer, openings, prompts
 from slime_standin.servers import Call, FakeSGLang, FakeUser, Turn, body, edit, status
+from turnwise.command import StopRun
 from turnwise.config import ConfigError
-from turnwise.slime import close, generate, hooks, rollout_log
+from turnwise.slime import books, close, generate, hooks, rollout_log
 from turnwise.taubench.fewshot import demonstrated
 from turnwise.taubench.strategies import STRATEGIES
 
@@ -155,6 +156,16 @@ async def test_a_customer_that_fails_for_good_costs_its_episode_and_no_reward(
     assert "deadline: no answer" not in samples[1].metadata["turnwise"]["error"]
     rollout_log(0, arguments, samples, {}, 1.0)
     assert (ledger()["started"], ledger()["finished"], ledger()["lost/user"]) == (3, 2, 1)
+
+
+async def test_a_spent_budget_ends_the_run(args: Callable[..., Any], endpoint: FakeUser) -> None:
+    budget = {"write_price": 1.0, "max_tokens": 10, "spend_cap_usd": 0.000041}
+    arguments = args(turnwise=served(endpoint, **budget))
+    assert (await generate(arguments, row(), PARAMS)).reward == 1.0
+    with pytest.raises(StopRun, match=r"user.spend-cap-usd: the spend cap of \$0.00 is reached"):
+        await generate(arguments, row(1), PARAMS)
+    assert len(endpoint.calls) == 4
+    assert books.TRAIN.take().ledger.as_dict()["cancelled"] == 1
 
 
 async def test_recorded_replies_are_played_again_without_a_request(

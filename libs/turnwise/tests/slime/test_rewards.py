@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import make_args
+from turnwise.command import StopRun
 from turnwise.slime import dynamic_filter, post_process_rewards, reward_func
 
 
@@ -34,6 +35,22 @@ def groups(*scores: list[tuple[float | None, int]]) -> list[Any]:
             samples += [member(score, group=number, rollout=rollout) for _ in range(segments)]
             rollout += 1
     return samples
+
+
+def test_a_service_that_is_gone_ends_the_run_instead_of_sampling_for_ever() -> None:
+    gone = [member(None, rollout=n, boundary="judge") for n in range(4)]
+    gone[0].metadata["turnwise"]["error"] = "no answer within 60 s"
+    for one in gone[1:]:
+        one.metadata["turnwise"]["error"] = None
+    fine = groups([(1.0, 1), (0.0, 1)])
+    args = make_args(rollout_batch_size=10)
+    for _ in range(19):
+        assert dynamic_filter(args, gone).reason == "too_few_scored_judge"
+    assert dynamic_filter(args, fine).keep
+    for _ in range(19):
+        dynamic_filter(args, gone)
+    with pytest.raises(StopRun, match="20 groups in a row .* to judge: no answer within 60 s"):
+        dynamic_filter(args, gone)
 
 
 def test_a_rollout_counts_once_however_many_segments_it_has() -> None:

@@ -109,6 +109,7 @@ class Books:
 
     def __init__(self) -> None:
         self._numbers = 0
+        self._lost_groups = 0
         self._open: set[str] = set()
         self._lag: LagMonitor | None = None
         self._turn_page()
@@ -156,6 +157,11 @@ class Books:
         self._ledger.settle(episode)
         metrics = {name: float(value) for name, value in episode.metrics.items()}
         self._ended.append(Ended(episode.ending, episode.score, episode.wall_s, metrics))
+
+    def count_group(self, *, lost: bool) -> int:
+        """Counts a group that was looked at; gives how many in a row were lost by now."""
+        self._lost_groups = self._lost_groups + 1 if lost else 0
+        return self._lost_groups
 
     def take(self) -> Page:
         """Closes the page; episodes under way are carried over to the next."""

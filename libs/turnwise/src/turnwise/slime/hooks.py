@@ -9,7 +9,8 @@
 4. Whatever fails beyond the policy makes a lost episode, an error in our own code included: it is
    logged with its traceback, entered under `environment`, and harms no other episode. So it is
    with what the server says beside the tokens, entered under `engine`. A configuration error is
-   raised, for no episode could be right.
+   raised, for no episode could be right, and so is the end of a budget (`StopRun`): the job fails
+   instead of sampling groups that are all dropped.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from slime.observability.trace_utils import (  # type: ignore[import-not-found] 
 )
 from slime.rollout import sglang_rollout  # type: ignore[import-not-found]  # pants: no-infer-dep
 
+from turnwise.command import StopRun
 from turnwise.config import ConfigError
 from turnwise.engine import SamplingParams
 from turnwise.engine.http import HttpPool
@@ -95,6 +97,7 @@ async def generate(
 
     Raises:
         ConfigError: the arguments or the row can't be played.
+        StopRun: no further episode could be played.
     """
     shared = await _get_shared(args)
     kind = "eval" if evaluation else "train"
@@ -154,7 +157,7 @@ async def close() -> None:
 async def _play(method: Method, job: Job) -> Episode:
     try:
         return await method.run(job)
-    except ConfigError:
+    except (ConfigError, StopRun):
         raise
     except BoundaryError as error:
         return _lost(job, error)

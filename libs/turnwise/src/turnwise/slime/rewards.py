@@ -17,13 +17,16 @@ from slime.rollout.filter_hub.base_types import (  # type: ignore[import-not-fou
     DynamicFilterOutput,
 )
 
+from turnwise.command import StopRun
 from turnwise.group import Drop, advantages, drop_reason
+from turnwise.slime import books
 from turnwise.slime.samples import FACTS, score_of
 
 GROUP_BASELINE = frozenset({"grpo", "gspo", "cispo", "reinforce_plus_plus_baseline"})
 """Estimators whose rewards slime centres by group."""
 GROUP_SCALE = frozenset({"grpo", "gspo", "cispo"})
 """Estimators whose rewards it also divides by the group's deviation."""
+MIN_LOST_GROUPS = 16
 
 
 async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
@@ -79,15 +82,31 @@ def dynamic_filter(args: Any, samples: list[Any], **kwargs: Any) -> Any:
     Drops a group with fewer than three quarters of its members scored (`too_few_scored_user`: the
     boundary that lost most), and one whose scores are all alike (`zero_std_1.0`, as slime names
     it).
+
+    Raises:
+        StopRun: twice `--rollout-batch-size` groups in a row, and at least `MIN_LOST_GROUPS`, had
+            too few scored members: slime would sample for ever where a service is gone.
     """
     members = [rollout[0] for rollout in _rollout_samples(list(_flat(samples)))]
     scores_G = np.array([_number(score_of(sample)) for sample in members], dtype=np.float64)
     drop = drop_reason(scores_G)
+    _check_losses(args, members, drop)
     if drop is Drop.ZERO_STD:
         return DynamicFilterOutput(False, f"zero_std_{round(float(np.nanmean(scores_G)), 1)}")
     if drop is Drop.TOO_FEW_SCORED:
         return DynamicFilterOutput(False, f"{drop}_{_main_cause(members)}")
     return DynamicFilterOutput(True)
+
+
+def _check_losses(args: Any, members: Sequence[Any], drop: Drop | None) -> None:
+    lost = books.TRAIN.count_group(lost=drop is Drop.TOO_FEW_SCORED)
+    if lost < max(MIN_LOST_GROUPS, 2 * getattr(args, "rollout_batch_size", 0)):
+        return
+    errors = [facts["error"] for one in members if (facts := (one.metadata or {}).get(FACTS))]
+    raise StopRun(
+        f"{lost} groups in a row lost too many of their episodes, most of the last to "
+        f"{_main_cause(members)}: {next((error for error in errors if error), 'no error is known')}"
+    )
 
 
 def distinct(samples: Iterable[Any]) -> list[Any]:

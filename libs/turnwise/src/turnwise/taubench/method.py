@@ -15,6 +15,7 @@ from typing import Any, Literal
 import toolparse
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from turnwise.command import StopRun
 from turnwise.config import Config, ConfigError
 from turnwise.episode import Episode
 from turnwise.method import Job, Method
@@ -152,13 +153,17 @@ class TauMethod(Method):
             self._users = _make_users(there)
 
     async def run(self, job: Job) -> Episode:
-        """See `Method`."""
+        """See `Method`.
+
+        Raises:
+            StopRun: the customers have reached the spend cap; all later episodes would be lost.
+        """
         task = self._task(job)
         user = self._make_user or self._users
         if user is None:
             raise ConfigError("user.sglang: is for runs through slime, which serves it")
         services: Services = replace(self._services, user=job.wrap_user(user))
-        return await run_episode(
+        episode = await run_episode(
             task,
             job.policy,
             services,
@@ -166,6 +171,10 @@ class TauMethod(Method):
             group_id=job.group_id,
             seed=job.seed,
         )
+        refusal = self._users.spend.refusal if self._users is not None else ""
+        if refusal and episode.score is None:
+            raise StopRun(f"user.spend-cap-usd: {refusal}")
+        return episode
 
     def metrics(self) -> Mapping[str, float]:
         """Requests, tokens, US dollars, repeats and cache hits of the customers."""
