@@ -8,6 +8,7 @@ import pytest
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 from turnwise.rollout import Rollout
 from turnwise.taubench import Task
+from turnwise.taubench.fewshot import demonstrated
 
 from apps.evaluators.tau import run as evaluator
 from apps.evaluators.tau.run import Player, evaluate_here
@@ -133,6 +134,19 @@ def test_a_run_is_compared_with_another_over_the_same_tasks(desk: Desk, tmp_path
     assert not (tmp_path / "d").exists()
 
 
+def test_few_shot_is_not_asked_what_its_prompt_shows(desk: Desk, tmp_path: Path) -> None:
+    shown = {task.id for task in demonstrated("retail")}
+    train = ["--task-split", "train", "--trials", "1", "--agent-strategy", "few-shot"]
+    assert evaluate_here(argv(tmp_path / "run", *train)) == 0
+    assert shown and not shown & {name.rpartition("#")[0] for name in desk.played}
+    assert len(desk.played) == 500 - len(shown)
+    claim = summary(tmp_path / "run")["claim"]
+    assert f"{len(shown)} tasks stand in the prompt as demonstrations and are left out." in claim
+    airline = ["--env", "airline", "--agent-strategy", "few-shot", "--task-split", "test"]
+    with pytest.raises(ValueError, match="agent-strategy few-shot: .*airline has no train tasks"):
+        evaluate_here(argv(tmp_path / "airline", *airline))
+
+
 def test_a_folder_with_results_is_not_written_over(desk: Desk, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     assert evaluate_here(argv(folder)) == 0
@@ -150,6 +164,7 @@ def test_a_folder_with_results_is_not_written_over(desk: Desk, tmp_path: Path) -
         (["--hf-checkpoint", "a", "--env", "airline", "--task-split", "tune"], "is of retail"),
         (["--hf-checkpoint", "a", "--resume"], "resume needs run-dir"),
         (["--hf-checkpoint", "a", "--trails", "2"], "--trials"),
+        (["--hf-checkpoint", "a", "--user.strategy", "human"], "human needs concurrency 1"),
     ],
 )
 def test_options_that_make_no_sense_exit_with_2(

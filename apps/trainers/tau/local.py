@@ -167,7 +167,7 @@ TRAINER = LocalTrainer(
     description=(
         "Trains a tool-calling agent on tau-bench retail tasks with GRPO, on this machine. Without"
         " options: the shipped policy on its task family, in minutes on a CPU. Exit codes: 0 ok, 2"
-        " usage or configuration, 4 run failed, 130 interrupted."
+        " usage or configuration, 3 the disk is too full, 4 run failed, 130 interrupted."
     ),
     method="tau",
     options=TauOptions,

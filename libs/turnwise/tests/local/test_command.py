@@ -132,7 +132,7 @@ def test_a_method_without_tools_or_users_trains_from_command_to_report(
     assert "Training the shipped policy on 2 letter tasks: 2 steps of 2 prompts x 4" in out
     assert "Sandbox none, coder rules, seed 1234" in out
     assert "Always a scores 100.0 % here. Never a scores 25.0 % here." in out
-    assert "sandbox: none; coder: rules - Letters only." in out
+    assert "Sandbox: none; coder: rules - Letters only." in out
     assert "(always a 1.000, never a 0.250)" in out
     assert (desk.opened, desk.closed) == (1, 1)
     train = [row for row in rows(tmp_path / "run") if row["kind"] == "train"]

@@ -156,8 +156,10 @@ def announce(options: TrainOptions, job: Job[Any], folder: RunFolder) -> None:
     )
     services = "".join(f"{name} {value}, " for name, value in job.services.items())
     print(
-        f"{services[:1].upper()}{services[1:]}seed {options.seed}, {options.threads} torch"
-        f" thread(s), device {options.device}. Run folder {folder.path}"
+        _sentence(
+            f"{services}seed {options.seed}, {options.threads} torch thread(s), device"
+            f" {options.device}. Run folder {folder.path}"
+        )
     )
 
 
@@ -166,11 +168,15 @@ def tell(summary: Summary) -> None:
     print()
     print(summary.verdict())
     for name, score in summary.baselines.items():
-        print(f"{name[:1].upper()}{name[1:]} scores {100 * score:.1f} % here.")
+        print(_sentence(f"{name} scores {100 * score:.1f} % here."))
     if summary.services:
-        print("; ".join(f"{name}: {value}" for name, value in summary.services.items()))
+        print(_sentence("; ".join(f"{name}: {value}" for name, value in summary.services.items())))
     for sentence in summary.claim:
         print(f"- {sentence}")
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _report(folder: RunFolder) -> None:
