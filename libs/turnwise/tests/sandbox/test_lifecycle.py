@@ -189,6 +189,17 @@ async def test_the_interpreter_is_replaced_after_so_many_snippets() -> None:
     assert descendants() == set()
 
 
+async def test_a_replaced_interpreter_lets_its_snippets_finish() -> None:
+    config = SandboxConfig(packages=(), recycle_after=2, concurrency=4)
+    code = "import time; open('own', 'w').close(); time.sleep(1); open('own'); print('done')"
+    async with Sandbox(config) as sandbox:
+        slow = [asyncio.create_task(sandbox.run(code)) for _ in range(2)]
+        await asyncio.sleep(0.2)
+        quick = [await sandbox.run("print('ok')") for _ in range(6)]
+        assert [result.out for result in quick] == ["ok\n"] * 6
+        assert [(await task).out for task in slow] == ["done\n"] * 2
+
+
 async def test_waiting_for_a_place_is_not_counted_against_the_snippet() -> None:
     async with Sandbox(SandboxConfig(packages=(), wall_s=1.0, concurrency=1)) as sandbox:
         code = "import time; time.sleep(0.6); print('done')"

@@ -139,6 +139,12 @@ async def test_a_program_too_large_to_send_is_denied_unrun(sandbox: Sandbox) -> 
     assert isinstance(result, Denied) and "4 MiB" in result.what
 
 
+@pytest.mark.parametrize("line", ["\n", "a\n", "\0", "é;", "("])
+async def test_no_program_text_breaks_the_sandbox(sandbox: Sandbox, line: str) -> None:
+    result = await sandbox.run(line * ((4 << 20) // len(line.encode())))
+    assert not isinstance(result, SandboxBroken)
+
+
 async def test_text_that_is_no_unicode_runs_into_a_python_error(sandbox: Sandbox) -> None:
     result = await sandbox.run("print('\ud800')", stdin="\ud800")
     assert not isinstance(result, SandboxBroken)

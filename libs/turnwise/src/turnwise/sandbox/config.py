@@ -12,6 +12,12 @@ from turnwise.config import Config
 Isolation = Literal["auto", "namespaces", "landlock", "none"]
 
 
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class SandboxConfig(Config):
     """How snippets run, and what each of them may use."""
 
@@ -37,7 +43,7 @@ class SandboxConfig(Config):
     packages: tuple[str, ...] = ("numpy", "sympy")
     """Packages that snippets can import, loaded beforehand; what they import comes along."""
 
-    concurrency: int = Field(default_factory=lambda: len(os.sched_getaffinity(0)), ge=1, le=1024)
+    concurrency: int = Field(default_factory=_processors, ge=1, le=1024)
     """Snippets that run at the same time; the others wait, which counts against no limit. More
     than there are processors makes the wall-clock limit depend on the load."""
 

@@ -7,6 +7,8 @@ import contextlib
 import math
 import os
 import secrets
+import sys
+from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -43,12 +45,12 @@ class Sandbox:
         """Tiers that were asked for or stronger than the one in force, with the reason against."""
         self._tier: Tier | None = None
         self._python: Interpreter | None = None
+        self._first_user = 0
         self._workers: list[Worker] = []
         self._probing = asyncio.Lock()
         self._starting = asyncio.Lock()
         self._closing = False
         self._free = asyncio.LifoQueue[int]()
-        self._first_user = _first_user()
         self._jobs: dict[asyncio.Task[Result], Job] = {}
         self._chores: set[asyncio.Task[None]] = set()
         for place in reversed(range(self.config.concurrency)):
@@ -88,6 +90,9 @@ class Sandbox:
             return self._tier or await self._probe()
 
     async def _probe(self) -> Tier:
+        if sys.platform != "linux":
+            raise SandboxUnavailable(f"the sandbox needs Linux; this is {sys.platform}")
+        self._first_user = _first_user()
         self._python = await interpreter.find(self.config.packages)
         isolation = self.config.isolation
         for tier in _WALLED if isolation == "auto" else (isolation,):
@@ -240,7 +245,7 @@ class Sandbox:
         with contextlib.suppress(SandboxUnavailable):
             await self._worker()
 
-    def _later(self, chore: Any) -> None:
+    def _later(self, chore: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(chore)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 from turnwise.sandbox.box import bubblewrap
 from turnwise.sandbox.inside import landlock, seccomp
@@ -31,8 +30,6 @@ print(*broken or ["held"])
 
 def unmet(tier: Tier) -> str | None:
     """The first need of `tier` that this machine does not meet, in words; None if it may work."""
-    if sys.platform != "linux":
-        return f"needs Linux, this is {sys.platform}"
     if tier == "none":
         return None
     if not seccomp.supported():

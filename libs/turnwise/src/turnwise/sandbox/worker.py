@@ -109,6 +109,8 @@ class Worker:
         self._base = ""
         self.jobs = 0
         self.running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         self.landlock = 0
 
     @property
@@ -176,6 +178,7 @@ class Worker:
         """
         self.jobs += 1
         self.running += 1
+        self._idle.clear()
         try:
             with job.connect() as theirs:
                 await self._send(json.dumps(header).encode(), theirs)
@@ -186,6 +189,8 @@ class Worker:
         finally:
             job.close()
             self.running -= 1
+            if not self.running:
+                self._idle.set()
 
     async def _send(self, message: bytes, job: socket.socket | None) -> None:
         assert self._control is not None
@@ -212,7 +217,11 @@ class Worker:
         return "; ".join([reason, *words[-1:]])
 
     async def stop(self) -> None:
-        """Ends the interpreter once its jobs are done, kills it after `STOP_S`; idempotent."""
+        """Ends the interpreter once its jobs are done, kills it after `STOP_S`; idempotent.
+
+        Supervisors outlive their interpreter, so their folders stay until they have answered.
+        """
+        await self._idle.wait()
         if self._control is not None:
             self._control.close()
         if self._process is not None and self._listening is not None:

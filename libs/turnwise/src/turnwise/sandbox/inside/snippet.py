@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import functools
 import linecache
 import os
 import random
@@ -58,7 +59,13 @@ def run(code: str, status: int) -> NoReturn:
             os._exit(exit_code)
 
 
-def prepare(code: str, work: str) -> None:
+@functools.cache
+def own_modules() -> tuple[str, ...]:
+    """Names of our modules. Called before the forks: a look at every name copies their pages."""
+    return tuple(name for name in sys.modules if name.partition(".")[0] == "turnwise")
+
+
+def prepare(work: str) -> None:
     """Sets up streams, environment and modules as a fresh interpreter would have them."""
     os.environ.clear()
     os.environ.update(
@@ -75,8 +82,7 @@ def prepare(code: str, work: str) -> None:
     # By lines, so that what was printed before a kill is not lost.
     sys.stdout = open(1, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
-    linecache.cache[FILE_NAME] = (len(code), None, code.splitlines(keepends=True), FILE_NAME)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "turnwise"]:
+    for name in own_modules():
         del sys.modules[name]
     random.seed()
     if "numpy.random.mtrand" in sys.modules:
@@ -87,6 +93,7 @@ def _execute(code: str, status: int) -> int:
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
     try:
+        linecache.cache[FILE_NAME] = (len(code), None, code.splitlines(keepends=True), FILE_NAME)
         exec(compile(code, FILE_NAME, "exec", dont_inherit=True), module.__dict__)
     except SystemExit as stop:
         return _exit_code(stop)

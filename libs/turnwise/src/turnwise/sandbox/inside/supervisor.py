@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -39,7 +40,7 @@ def supervise(job: socket.socket, header: Mapping[str, Any], walls: Walls, work:
             watch = _start(job, header, walls, work, user)
             result = watch.follow()
         finally:
-            tree.remove(work)
+            _clear(work)
         if result is not None:
             job.sendall(result)
         job.close()
@@ -48,6 +49,14 @@ def supervise(job: socket.socket, header: Mapping[str, Any], walls: Walls, work:
             job.sendall(_frame({"ending": "broken", "what": f"{type(error).__name__}: {error}"}))
     finally:
         os._exit(0)
+
+
+def _clear(work: str) -> None:
+    """Deletes the working folder; what can't be deleted is told, and changes no result."""
+    try:
+        tree.remove(work)
+    except OSError as error:
+        print(f"left behind: {error}", file=sys.stderr, flush=True)
 
 
 def _start(
@@ -64,7 +73,7 @@ def _start(
     for _, end in pipes:
         os.close(end)
     out, err, status = (end for end, _ in pipes)
-    return _Watch(pid, job, header, work, out, err, status)
+    return _Watch(pid, job, header, work, (out, err, status), may_fork=not walls.calls)
 
 
 def _become_snippet(
@@ -93,7 +102,7 @@ def _become_snippet(
         for fd in inherited:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        snippet.prepare(code, work)
+        snippet.prepare(work)
         walls.close_calls(user)
         os.write(status, snippet.STARTED)
     except BaseException as error:
@@ -134,10 +143,12 @@ class _Watch:
         job: socket.socket,
         header: Mapping[str, Any],
         work: str,
-        out: int,
-        err: int,
-        status: int,
+        pipes: tuple[int, int, int],
+        *,
+        may_fork: bool,
     ) -> None:
+        out, err, status = pipes
+        self._may_fork = may_fork
         self._pid = pid
         self._header = header
         self._streams = {out: bytearray(), err: bytearray()}
@@ -245,14 +256,15 @@ class _Watch:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 target(self._pid, signal.SIGKILL)
         _, status = os.waitpid(self._pid, 0)
-        while True:
+        while self._may_fork:
             with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
                 left = file.read().split()
             if not left:
-                return status
+                break
             for pid in left:
                 os.kill(int(pid), signal.SIGKILL)
                 os.waitpid(int(pid), 0)
+        return status
 
 
 def _seconds_of_children() -> float:

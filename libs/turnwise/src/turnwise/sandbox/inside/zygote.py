@@ -24,7 +24,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from turnwise.sandbox.inside import landlock, tree
+from turnwise.sandbox.inside import landlock, snippet, tree
 from turnwise.sandbox.inside.confine import Walls
 from turnwise.sandbox.inside.supervisor import supervise
 
@@ -68,6 +68,7 @@ def main(control: socket.socket, settings: dict[str, Any]) -> None:
     walls = Walls(
         read=settings["read"], listed=settings["listed"], base=base, calls=settings["calls"]
     )
+    snippet.own_modules()
     # What is here now stays: not walking it saves the forks from copying its pages.
     gc.collect()
     gc.freeze()
