@@ -109,12 +109,30 @@ Say = Callable[[Json], Json | int]
 
 
 class Endpoint:
-    """Answers chat completions from a thread of its own with `say`, which gets the request."""
+    """Answers chat completions and SGLang's `/generate` from a thread of its own with `say`, which
+    gets the request."""
 
     def __init__(self, say: Say) -> None:
         self.say, self.url = say, ""
         self.asked: list[Json] = []
         self.keys: set[str | None] = set()
+
+    async def generate(self, request: web.Request) -> web.StreamResponse:
+        """SGLang's answer, with the text that `say` gives as bytes of `byte_tokenizer`."""
+        body = await request.json()
+        self.asked.append(body)
+        reply = self.say(body)
+        if isinstance(reply, int):
+            return web.Response(status=reply)
+        choice = reply["choices"][0]
+        ids = [*byte_tokenizer().encode(choice["message"]["content"]), 2]
+        meta = {
+            "finish_reason": {"type": choice["finish_reason"]},
+            "prompt_tokens": len(body["input_ids"]),
+            "completion_tokens": len(ids),
+            "output_token_logprobs": [[-0.5, token] for token in ids],
+        }
+        return web.json_response({"meta_info": meta})
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -147,6 +165,7 @@ def serving(say: Say) -> Iterator[Endpoint]:
     async def start() -> web.AppRunner:
         app = web.Application(client_max_size=2**26)
         app.router.add_post("/v1/chat/completions", endpoint.answer)
+        app.router.add_post("/v1/generate", endpoint.generate)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

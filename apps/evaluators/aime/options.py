@@ -64,7 +64,7 @@ class EvalOptions(CommandConfig):
     """Sequences that the embedded engine decodes at once."""
     threads: int | None = Field(default=None, ge=1)
     """Threads for torch; measured where not given."""
-    device: str = "cpu"
+    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     """Device of the policy: cpu or cuda."""
     dry_run: bool = False
     """Print the resolved configuration and exit."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import tokendelta
+import torch
 from transformers import AutoConfig, AutoTokenizer
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError, read_toml
@@ -90,6 +91,8 @@ async def make_player(
 
 def _local_engine(options: EvalOptions) -> tuple[Engine, Any, int]:
     name = str(options.hf_checkpoint)
+    if options.device != "cpu" and not torch.cuda.is_available():
+        raise ConfigError(f"--device {options.device}: this torch finds no GPU")
     loaded = load_policy(name, device=options.device, require_tools=False)
     set_threads(options.threads or choose_threads(loaded.model).threads)
     most = int(loaded.model.config.max_position_embeddings)

@@ -11,7 +11,16 @@ import pytest
 
 from apps.evaluators.aime import eval as command
 from apps.evaluators.aime import policies
-from apps.evaluators.aime.fakes import at, evaluate, results, rows, said, serving
+from apps.evaluators.aime.fakes import (
+    at,
+    byte_tokenizer,
+    evaluate,
+    results,
+    rows,
+    said,
+    serving,
+    write_policy,
+)
 from apps.evaluators.aime.problems import sample
 
 KEY = "sk-never-to-be-written-4711"
@@ -85,6 +94,28 @@ def test_an_endpoint_that_fails_for_some_problems_lowers_the_coverage(
     found = results(folder)["sets"]["sample"]
     assert found["avg"]["estimate"]["mean"] == 1.0
     assert found["scored"] == 6 and found["avg"]["low"] == 0.5
+
+
+def test_an_sglang_server_is_sent_ids_with_the_sampling_and_a_seed(tmp_path: Path) -> None:
+    folder, tokenizer = tmp_path / "run", byte_tokenizer()
+    policy = ["--hf-checkpoint", str(write_policy(tmp_path / "policy"))]
+
+    def say(body: Json) -> Json | int:
+        prompt = tokenizer.decode(body["input_ids"])
+        if "path goes" in prompt:
+            return 400
+        return said(next(f"\\boxed{{{p.label}}}" for p in sample() if p.question in prompt))
+
+    with serving(say) as endpoint:
+        server = ["--sglang-url", endpoint.url, "--n-samples-per-eval-prompt", "2"]
+        assert evaluate(folder, *server, policy=policy) == 0
+    found = results(folder)["sets"]["sample"]
+    assert (found["avg"]["estimate"]["mean"], found["scored"]) == (1.0, 18)
+    assert (found["avg"]["low"], found["avg"]["high"]) == (0.75, 1.0)
+    params = [body["sampling_params"] for body in endpoint.asked]
+    assert {(p["temperature"], p["top_p"]) for p in params} == {(0.7, 0.95)}
+    assert all(p["max_new_tokens"] <= 4096 for p in params)
+    assert len({p["sampling_seed"] for p in params}) == 24
 
 
 def test_nobody_at_the_url_exits_with_3_before_anything_is_written(

@@ -21,11 +21,17 @@ KEY = "sk-never-to-be-written-4711"
         (["--method", f"{fakes.__name__}:no_method"], "gives object, not a turnwise Method"),
         (["--method", fakes.METHOD, "--method-config", "nowhere.toml"], "nowhere.toml: No such"),
         (["--hf-checkpoint", "nowhere"], "--hf-checkpoint nowhere"),
+        (["--device", "cuda:99"], "--device cuda:99: this torch finds no GPU"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_code_2(
-    tmp_path: Path, more: list[str], error: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    more: list[str],
+    error: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert evaluate(tmp_path / "run", *more) == 2
     told = capsys.readouterr().err
     assert error in told and len(told.splitlines()) == 1
@@ -61,6 +67,7 @@ def test_a_methods_own_options_are_checked_before_anything_is_written(
         (["--compare", "a", "b", "--rescore", "c"], "two commands"),
         (["--compare", "a", "b", "--hf-checkpoint", "c"], "ask no model"),
         (["--hf-checkpoint", "a", "--top-p", "0"], "greater than 0"),
+        (["--hf-checkpoint", "a", "--device", "gpu"], "device"),
         (["--hf-checkpoint", "a", "--api-key-env", KEY], "must be the name of a variable"),
     ],
 )
