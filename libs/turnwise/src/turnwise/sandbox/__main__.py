@@ -37,20 +37,26 @@ def check(argv: Sequence[str]) -> None:
         PreflightError: when no tier is offered here, or one did not hold.
     """
     options = parse_args(Options, argv, prog="sandbox", description=DESCRIPTION)
+    page = "" if options.table is None else _page(options.table)
     programs = suite.programs()
     tried, refused = asyncio.run(_try_all(programs))
     if options.table is not None:
-        try:
-            text = options.table.read_text("utf-8")
-            rendered = table.replace(text, table.render(programs, tried, refused))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"--table {options.table}: {error}") from None
-        options.table.write_text(rendered, "utf-8")
+        rendered = table.render(programs, tried, refused)
+        options.table.write_text(table.replace(page, rendered), "utf-8")
     wrong = sum(bool(attempt.wrong) for attempts in tried.values() for attempt in attempts)
     if wrong:
         raise PreflightError(f"{wrong} attempts were not held")
     if not tried:
         raise PreflightError("no tier holds on this machine; see the reasons above")
+
+
+def _page(path: Path) -> str:
+    try:
+        text = path.read_text("utf-8")
+        table.replace(text, "")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--table {path}: {error}") from None
+    return text
 
 
 async def _try_all(
