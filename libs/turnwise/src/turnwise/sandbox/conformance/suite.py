@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.resources
+import inspect
 import os
 import secrets
 import shutil
@@ -16,6 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from turnwise.sandbox.config import SandboxConfig
+from turnwise.sandbox.conformance import prelude
 from turnwise.sandbox.pool import Sandbox
 from turnwise.sandbox.result import Result, SandboxBroken, Tier
 
@@ -192,8 +194,7 @@ class Target:
 
 
 def _prelude() -> str:
-    folder = importlib.resources.files("turnwise.sandbox.conformance")
-    return folder.joinpath("prelude.py").read_text("utf-8")
+    return inspect.getsource(prelude)
 
 
 @contextlib.asynccontextmanager
