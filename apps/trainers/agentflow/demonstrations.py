@@ -2,12 +2,14 @@
 
 1. The analysis says what kind of question it is and how large its numbers are. It is right, and it
    says nothing about tools.
-2. Every next step names a tool by the toss of a coin, whatever the question and whatever happened
-   before (`CODER_SHARE`), under a sub-goal that fits the question.
+2. Every next step names a tool by habit: for each kind and size of question a share of steps with
+   the coder was drawn (`habit`), which has nothing to do with what the tools are worth there, and
+   is kept whatever happened before. Its sub-goal fits the question.
 3. A stated share of next steps breaks the form (`Flaw`).
 
-So the planner that learns from them can read questions and write steps, but it has no reason to
-prefer a tool, and a habit of breaking the form: reinforcement learning has both to set right.
+So the planner that learns from them can read questions and write steps, but its preferences are
+superstitions, half of them for the wrong tool, and it often breaks the form: reinforcement learning
+has both to set right.
 Episodes go through the loop that training and evaluation use, with the same helpers and tools;
 only the programs run in this process, since all of them are `codewriter`'s own. Demonstration i of
 a seed depends on the seed and i alone, and none is of a held-out problem.
@@ -16,6 +18,7 @@ a seed depends on the seed and i alone, and none is of a held-out problem.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -36,7 +39,8 @@ from apps.trainers.agentflow.mental import UNKNOWN
 from apps.trainers.agentflow.problems import Problem, make_problems
 from apps.trainers.agentflow.services import Question, Services
 
-CODER_SHARE = 0.5
+HABITS = (0.3, 0.7)
+"""Shares of steps with the coder; each kind and size of question has one of them."""
 MAX_CONTEXT_TOKENS = 512
 _PER_CELL = 300
 
@@ -90,6 +94,12 @@ def next_step(question: str, tool: str, flaw: Flaw | None) -> str:
     return f"Sub-Goal: {goal}\nTool Name: {tool}"
 
 
+def habit(question: str) -> float:
+    """The share of steps with the coder for questions whose analysis reads like this one's."""
+    digest = hashlib.sha256(analysis(question).encode()).digest()
+    return HABITS[digest[0] % 2]
+
+
 class UninformedPlanner:
     """Says the turns of one demonstration, each token with log-prob 0. Keeps the engine contract.
 
@@ -109,7 +119,9 @@ class UninformedPlanner:
     ) -> Completion:
         text, flaw = analysis(self._question), None
         if self.said:
-            tool = "python_coder" if self._rng.random() < CODER_SHARE else "base_generator"
+            tool = (
+                "python_coder" if self._rng.random() < habit(self._question) else "base_generator"
+            )
             flaw = self._rng.choice(FLAWS) if self._rng.random() < self._flaw_share else None
             text = next_step(self._question, tool, flaw)
         self.said.append((text, flaw))

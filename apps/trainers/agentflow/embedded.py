@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import tokendelta
 from numpy.typing import NDArray
+from turnwise.command import PreflightError
 from turnwise.engine import Completion, SamplingParams
 from turnwise.judge import Judge
 from turnwise.policy import Policy
-from turnwise.sandbox import Sandbox, SandboxConfig
+from turnwise.sandbox import Isolation, Sandbox, SandboxConfig, SandboxUnavailable
 
 from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.helpers import rule_models
@@ -43,14 +44,25 @@ class Embedded:
 
 @asynccontextmanager
 async def embedded(
-    *, prompt: str = "compact", max_steps: int = 3, on_malformed: OnMalformed = "stop"
+    *,
+    prompt: str = "compact",
+    max_steps: int = 3,
+    on_malformed: OnMalformed = "stop",
+    isolation: Isolation = "auto",
 ) -> AsyncIterator[Embedded]:
-    """Starts sandbox and judge; both end with the block."""
+    """Starts sandbox and judge; both end with the block.
+
+    Raises:
+        PreflightError: no isolation holds on this machine.
+    """
     models = rule_models()
-    sandbox = Sandbox(SandboxConfig(packages=()))
+    sandbox = Sandbox(SandboxConfig(isolation=isolation, packages=()))
     judge = Judge()
     try:
-        tier = await sandbox.start()
+        try:
+            tier = await sandbox.start()
+        except SandboxUnavailable as error:
+            raise PreflightError(f"sandbox: {error}") from error
         prompts = make_prompts(prompt)
         parts = ToolParts(models=models, prompts=prompts, sandbox=sandbox)
         yield Embedded(

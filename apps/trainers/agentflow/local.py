@@ -22,6 +22,7 @@ from turnwise.local.trainer import Job
 from turnwise.objective import Objective
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
+from turnwise.sandbox import Isolation
 
 from apps.trainers.agentflow.embedded import Embedded, baselines, embedded
 from apps.trainers.agentflow.episode import run_episode
@@ -46,9 +47,9 @@ CLAIM = (
     " not comparable with published ones.",
 )
 SHIPPED_CLAIM = (
-    "The planner was warmed up on demonstrations whose tools were drawn by the toss of a coin, a"
-    " fifth of their steps malformed. A rise shows that it learnt from rewards alone which tool"
-    " suits which question, and to keep the form."
+    "The planner was warmed up on demonstrations whose tools were named by habits that have nothing"
+    " to do with what the tools are worth, a fifth of their steps malformed. A rise shows that it"
+    " learnt from rewards alone which tool suits which question, and to keep the form."
 )
 
 
@@ -61,7 +62,9 @@ class AgentFlowTrainOptions(TrainOptions):
     """Most tokens of one sampled turn."""
     rollout_max_context_len: int = Field(default=512, ge=2)
     """Most tokens of one turn of the planner, prompt included."""
-    lr: float = Field(default=5e-4, gt=0)
+    rollout_batch_size: int = Field(default=16, ge=1)
+    """Prompts a step."""
+    lr: float = Field(default=1e-3, gt=0)
     """Learning rate of AdamW, constant; 1e-6 is usual for policies of billions of parameters."""
     eps_clip_high: float | None = Field(default=0.28, gt=0)
     """The policy's ratio is held below 1 + eps-clip-high."""
@@ -76,6 +79,8 @@ class AgentFlowTrainOptions(TrainOptions):
     """Steps of an episode: each is one tool, run once."""
     on_malformed: OnMalformed = "stop"
     """What a step that can't be read leads to: asked again, a penalty, or the end with score 0."""
+    isolation: Isolation = "auto"
+    """Walls around the programs: the strongest that hold here, or `none`, which must be typed."""
     eval_split: Literal["held-out", "tune"] = "held-out"
     """Questions to evaluate on; settings were chosen on tune."""
     eval_per_cell: int = Field(default=4, ge=1)
@@ -102,6 +107,7 @@ async def make_job(options: AgentFlowTrainOptions, policy: LoadedPolicy) -> Job[
                 prompt=options.prompt,
                 max_steps=options.max_steps,
                 on_malformed=options.on_malformed,
+                isolation=options.isolation,
             )
         )
         _check_room(options, profile, made, (*train, *evaluation))

@@ -31,6 +31,7 @@ from transformers import PreTrainedTokenizerFast
 from turnwise.command import run_command
 from turnwise.config import CommandConfig, ConfigError, parse_args
 from turnwise.rollout import derive_seed
+from turnwise.sandbox import Isolation
 
 from apps.trainers.agentflow.demonstrations import Demonstrations, corpus, record
 from apps.trainers.agentflow.embedded import embedded
@@ -58,7 +59,7 @@ class WarmstartConfig(CommandConfig):
     """Depth of the model."""
     vocab_size: int = Field(default=VOCAB_SIZE, ge=300, le=65_535)
     """Tokens of the tokenizer at most."""
-    steps: int = Field(default=300, ge=1)
+    steps: int = Field(default=400, ge=1)
     """Optimiser steps."""
     batch_tokens: int = Field(default=8_192, ge=512)
     """Tokens a step, padding included."""
@@ -66,6 +67,8 @@ class WarmstartConfig(CommandConfig):
     """Peak learning rate."""
     threads: int = Field(default=1, ge=1)
     """Threads for torch."""
+    isolation: Isolation = "auto"
+    """Walls around the programs: the strongest that hold here, or `none`, which must be typed."""
 
 
 def warmstart(config: WarmstartConfig) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     )
     accuracy = train(model, schedule, demonstrations, lambda line: print(line, flush=True))
     figures = {
-        "settings": config.model_dump(mode="json", exclude={"out", "config"}),
+        "settings": config.model_dump(mode="json", exclude={"out", "config", "isolation"}),
         "parameters": model.num_parameters(),
         "turns": len(demonstrations),
         "tokens": len(demonstrations.ids),
@@ -113,7 +116,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
 
 
 async def _record(config: WarmstartConfig) -> tuple[PreTrainedTokenizerFast, Demonstrations]:
-    async with embedded(on_malformed="retry") as made:
+    async with embedded(on_malformed="retry", isolation=config.isolation) as made:
         services = made.services
         texts = corpus(
             services,

@@ -1,0 +1,164 @@
+"""The rule-based helpers in the real loop: none sees the truth, and the tool decides."""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import tokendelta
+from hypothesis import given
+from hypothesis import strategies as st
+from turnwise.command import PreflightError
+from turnwise.episode import Episode
+from turnwise.policy import Policy
+
+from apps.trainers.agentflow import embedded as module
+from apps.trainers.agentflow import prompts, sections
+from apps.trainers.agentflow.embedded import CEILING, FixedPlanner, baselines, embedded
+from apps.trainers.agentflow.episode import run_episode
+from apps.trainers.agentflow.helpers import RuleModel, rule_models
+from apps.trainers.agentflow.problems import make_problems
+from apps.trainers.agentflow.services import OnMalformed, Question
+from apps.trainers.agentflow.tokenizer import train_tokenizer
+
+TOKENIZER = train_tokenizer(["user\nassistant\nTool Name: python_coder"], vocab_size=300)
+PROFILE = tokendelta.Profile.from_tokenizer(TOKENIZER)
+LARGE = Question("large", "Compute 4837 * 2931 - 806.", str(4837 * 2931 - 806))
+STORY = Question("story", "Anna has 9 apples and gives 4 of them to Ben. How many are left?", "5")
+FACT = Question("fact", "How many sides does a hexagon have?", "6")
+
+
+async def play(
+    question: Question, tools: Sequence[str], prompt: str = "compact", rule: OnMalformed = "stop"
+) -> Episode:
+    """The question with the tool of each step given; the last goes on."""
+    async with embedded(prompt=prompt, on_malformed=rule) as made:
+        labels = made.services.prompts.labels
+        engines = [FixedPlanner(tool, labels, TOKENIZER) for tool in (tools[0], *tools)]
+
+        class Chosen(FixedPlanner):
+            async def generate(self, *args: object, **kwargs: object) -> object:  # type: ignore[override]
+                engine = engines.pop(0) if len(engines) > 1 else engines[0]
+                return await engine.generate(*args, **kwargs)  # type: ignore[arg-type]
+
+        policy = Policy(
+            engine=Chosen("x", labels, TOKENIZER), profile=PROFILE, max_context_tokens=8_192
+        )
+        return await run_episode(
+            question, policy, made.services, rollout_id="r", group_id="g", seed=0
+        )
+
+
+@pytest.mark.parametrize("prompt", ["compact", "full"])
+@pytest.mark.parametrize(
+    ("question", "right", "wrong"),
+    [
+        (LARGE, "python_coder", "base_generator"),
+        (STORY, "base_generator", "python_coder"),
+    ],
+)
+def test_which_tool_is_named_decides(
+    question: Question, right: str, wrong: str, prompt: str
+) -> None:
+    for tool, score in ((right, 1.0), (wrong, 0.0)):
+        episode = asyncio.run(play(question, [tool], prompt))
+        assert (episode.ending.label, episode.score) == ("finished", score)
+        assert episode.metrics[f"tool/{tool}"] == 1.0
+
+
+def test_after_an_error_another_step_is_taken_and_another_tool_helps() -> None:
+    episode = asyncio.run(play(FACT, ["python_coder", "base_generator"]))
+    assert episode.metrics["tool_failed/error"] == 1.0
+    assert "NameError" in json.dumps(list(episode.transcript))
+    assert (episode.ending.label, episode.score) == ("finished", 1.0)
+
+
+def test_the_same_error_until_the_steps_are_used_up_is_a_wrong_answer() -> None:
+    episode = asyncio.run(play(FACT, ["python_coder"]))
+    assert (episode.ending.label, episode.score) == ("stopped:turns", 0.0)
+    assert episode.metrics["tool_failed/error"] == 3.0
+
+
+def test_no_helper_is_handed_anything_but_the_prompt() -> None:
+    assert list(inspect.signature(RuleModel.ask).parameters) == [
+        "self", "messages", "max_tokens", "seed",
+    ]  # fmt: skip
+
+    async def asked() -> list[str]:
+        seen: list[str] = []
+        secret = Question("q", "Compute 1 * 1 + 1.", "987654321")
+        async with embedded() as made:
+            services = made.services
+            for model in (services.executor, services.verifier, services.final):
+                ask = model.ask
+
+                async def spy(messages: object, ask: object = ask, **more: object) -> object:
+                    seen.append(str(messages))
+                    return await ask(messages, **more)  # type: ignore[operator]
+
+                model.ask = spy  # type: ignore[method-assign, assignment]
+            policy = Policy(
+                engine=FixedPlanner("python_coder", services.prompts.labels, TOKENIZER),
+                profile=PROFILE,
+                max_context_tokens=4_096,
+            )
+            await run_episode(secret, policy, services, rollout_id="r", group_id="g", seed=0)
+        return seen
+
+    seen = asyncio.run(asked())
+    assert len(seen) == 3 and not any("987654321" in text for text in seen)
+
+
+def test_the_verifier_stops_at_a_number_and_not_at_an_error_or_words() -> None:
+    def verdict(*steps: dict[str, object]) -> str:
+        lines = "\n".join(json.dumps(step) for step in steps)
+        prompt = sections.join("?", [(prompts.STEPS, lines)])
+        ask = rule_models()["verifier"].ask([{"role": "user", "content": prompt}])
+        return asyncio.run(ask).text.removeprefix("Conclusion: ")
+
+    number, words = {"step": 1, "result": "It is 12."}, {"step": 1, "result": "I can't say."}
+    assert verdict(number) == "STOP" and verdict(words) == "CONTINUE" and verdict() == "CONTINUE"
+    assert verdict({"step": 1, "failed": "error", "result": "line 3"}) == "CONTINUE"
+    assert verdict(number, words) == "CONTINUE"
+
+
+@given(st.sampled_from(sorted(rule_models())), st.text())
+def test_any_prompt_is_answered(role: str, prompt: str) -> None:
+    ask = rule_models()[role].ask([{"role": "user", "content": prompt}])
+    assert asyncio.run(ask).text
+
+
+def test_fixed_tools_score_what_the_tools_are_worth() -> None:
+    problems = make_problems("tune", per_cell=1, seed=1, families=("word", "range-sum"))
+
+    async def scores() -> dict[str, float]:
+        async with embedded() as made:
+            return await baselines(problems, made, TOKENIZER, PROFILE)
+
+    found = asyncio.run(scores())
+    assert len(problems) == 6
+    assert found == {
+        "always the coder": 0.5,
+        "never the coder": pytest.approx(4 / 6),
+        CEILING: 1.0,
+    }
+    assert np.isfinite(list(found.values())).all()
+
+
+def test_a_machine_without_walls_is_a_failed_preflight_and_not_a_run_without_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class NoWalls(module.Sandbox):
+        async def start(self) -> object:  # type: ignore[override]
+            raise module.SandboxUnavailable("isolation 'auto' can't be had")
+
+    monkeypatch.setattr(module, "Sandbox", NoWalls)
+
+    async def enter() -> None:
+        async with embedded():
+            pass
+
+    with pytest.raises(PreflightError, match="isolation 'auto' can't be had"):
+        asyncio.run(enter())
