@@ -234,7 +234,10 @@ def _page(comparison: Comparison, before: Side, after: Side) -> Page:
         verdict=comparison.verdict(),
         cards=[(before.name, comparison.scores[_main(comparison)][0])]
         + [(after.name, comparison.scores[_main(comparison)][1])],
-        notes=[f"{side.name}: {side.equation}." for side in (before, after)],
+        notes=[
+            f"{side.name}, method {side.config.get('method') or 'not known'}: {side.equation}."
+            for side in (before, after)
+        ],
         claim=claim,
         sections=[
             Section(

@@ -86,12 +86,13 @@ def results_page(results: Results, rows: Sequence[AttemptRow], problems: Sequenc
     return Page(
         verdict=results.verdict(),
         cards=cards,
-        notes=[f"{results.equation}.", f"Endings: {counts(results.endings)}.", tokens(results)],
+        notes=[f"{results.equation}.", f"Endings: {counts(results.endings)}."]
+        + ([f"Tokens of the {tokens(results)}."] if results.totals else []),
         claim=results.claim,
         sections=[_scores(name, found) for name, found in results.sets.items()]
         + [_grading(results)]
         + ([_services(results.services)] if results.services else [])
-        + [_totals(results)],
+        + ([_totals(results)] if results.totals else []),
         problems=problem_lines(problems, [rows]),
         runs=["attempts"],
     )

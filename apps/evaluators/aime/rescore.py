@@ -125,16 +125,18 @@ async def _grade(runs: Sequence[SavedRun], name: str) -> _Loaded:
     scores: list[RunScore] = []
     try:
         for run, places in zip(runs, numbers, strict=True):
-            graded = [
-                await graded_row(
-                    grader,
-                    problems[saved.question],
-                    attempt,
-                    ending=saved.ending,
-                    output=saved.output,
+            graded = await asyncio.gather(
+                *(
+                    graded_row(
+                        grader,
+                        problems[saved.question],
+                        attempt,
+                        ending=saved.ending,
+                        output=saved.output,
+                    )
+                    for saved, attempt in zip(run.outputs, places, strict=True)
                 )
-                for saved, attempt in zip(run.outputs, places, strict=True)
-            ]
+            )
             rows += graded
             scores.append(
                 RunScore(

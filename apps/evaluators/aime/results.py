@@ -241,7 +241,7 @@ def lines(results: Results) -> list[str]:
     told.append(results.equation)
     told.append("endings: " + counts(results.endings))
     told.append("graded by: " + counts(results.main.by))
-    told.append(tokens(results))
+    told += [tokens(results)] if results.totals else []
     told += [f"- {sentence}" for sentence in results.claim]
     return told
 

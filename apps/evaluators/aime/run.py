@@ -50,6 +50,8 @@ MAY_CHANGE = {
 }  # fmt: skip
 """Options that may differ when an evaluation is resumed: where it runs, not what it asks."""
 SERVICES = "services.jsonl"
+PROGRESS_LINES = 10
+"""Lines about the progress of an evaluation."""
 
 
 def evaluate_here(argv: Sequence[str]) -> int:
@@ -108,10 +110,10 @@ class Evaluation:
             names = ", ".join(dict.fromkeys(problem.data for problem in self.problems))
             print(
                 f"Evaluating {options.policy_name} ({options.method}) on {names}:"
-                f" {len(self.problems)} problems x {options.n_samples_per_eval_prompt} attempts;"
-                f" {len(missing)} to make. Folder {folder.path}"
+                f" {len(self.problems)} problems, {options.n_samples_per_eval_prompt} times each;"
+                f" {len(missing)} attempts to make. Folder {folder.path}"
             )
-            asking = _Asking(player, grader, folder)
+            asking = _Asking(player, grader, folder, len(missing))
             await play_trials(
                 missing,
                 asking.attempt,
@@ -211,10 +213,13 @@ class Evaluation:
 class _Asking:
     """Makes attempts; each is graded before it counts as ended."""
 
-    def __init__(self, player: Player, grader: Grader, folder: RunFolder) -> None:
+    def __init__(self, player: Player, grader: Grader, folder: RunFolder, total: int) -> None:
         self._player, self._grader = player, grader
         self._journal = open_journal(folder.path)
         self._rows: dict[str, AttemptRow] = {}
+        self._total = total
+        self._ended = self._lost = 0
+        self._right = 0.0
 
     async def attempt(self, rollout: Rollout[Problem]) -> Episode:
         """Plays and grades: the episode has the grader's score, whatever the method's was."""
@@ -244,8 +249,16 @@ class _Asking:
         )
 
     def keep(self, episode: Episode) -> None:
-        """Writes the row of an attempt that has ended."""
+        """Writes the row of an attempt that has ended; now and then says how far it is."""
         self._journal.append(self._rows.pop(episode.rollout_id))
+        self._ended += 1
+        self._lost += episode.score is None
+        self._right += episode.score or 0.0
+        if self._ended % max(1, self._total // PROGRESS_LINES) == 0:
+            scored = self._ended - self._lost
+            share = f", {self._right / scored:.1%} right" if scored else ""
+            lost = f", {self._lost} lost" if self._lost else ""
+            print(f"{self._ended} of {self._total} attempts{share}{lost}", flush=True)
 
 
 def write_metrics(folder: RunFolder, results: Results, tries: Sequence[AttemptRow]) -> None:
@@ -300,8 +313,7 @@ def claim_of(options: EvalOptions, problems: Sequence[Problem]) -> tuple[str, ..
         told.append("The built-in sample is generated; its score says nothing about AIME.")
     if options.n_samples_per_eval_prompt < CLAIM_K:
         told.append(
-            f"{options.n_samples_per_eval_prompt} attempts a problem; a claim on AIME needs"
-            f" avg@{CLAIM_K}."
+            f"k is {options.n_samples_per_eval_prompt}; a claim on AIME needs avg@{CLAIM_K}."
         )
     told.append("Where this score chose a checkpoint, other problems have to measure it.")
     return tuple(told)

@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from turnwise.answers import Check
 from turnwise.answers.verifier import Why
 from turnwise.episode import Boundary, BoundaryError, Ending
@@ -97,3 +99,10 @@ async def test_what_was_lost_is_not_graded_whatever_it_wrote(
 )
 def test_equal_answers_have_one_normal_form(answer: str, form: str) -> None:
     assert normal_form(answer) == form
+
+
+@given(st.text(alphabet="0123456789+-.,$ \\\\dfrac{}~x"), st.integers(0, 999))
+def test_a_normal_form_stays_and_a_whole_number_is_itself(text: str, number: int) -> None:
+    once = normal_form(text)
+    assert normal_form(once) == once
+    assert normal_form(f" $0{number}$. ") == str(number)

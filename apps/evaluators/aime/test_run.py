@@ -41,6 +41,7 @@ def test_a_method_is_found_by_import_path_and_scored_by_the_evaluators_own_grade
     out = capsys.readouterr().out
     assert "avg@2" in out and "50.0 ± 0.0 %" in out and "coverage 100.0%" in out
     assert "24 started = 24 finished + 0 stopped + 0 lost + 0 cancelled" in out
+    assert "24 of 24 attempts, 50.0% right" in out
     page = (folder / "report.html").read_text()
     assert "24 started = 24 finished" in page and "coder/requests" in page
     assert "<script src" not in page and "http://" not in page.replace("http://www.w3.org", "")
