@@ -10,11 +10,14 @@ import pytest
 import tokendelta
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from turnwise.command import PreflightError
+from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
 from turnwise.policy import Policy
+from turnwise.sandbox import Sandbox, SandboxUnavailable, Tier
 
-from apps.trainers.agentflow import embedded as module
+from apps.trainers.agentflow import embedded as embedded_module
 from apps.trainers.agentflow import prompts, sections
 from apps.trainers.agentflow.embedded import CEILING, FixedPlanner, baselines, embedded
 from apps.trainers.agentflow.episode import run_episode
@@ -30,21 +33,35 @@ STORY = Question("story", "Anna has 9 apples and gives 4 of them to Ben. How man
 FACT = Question("fact", "How many sides does a hexagon have?", "6")
 
 
+class InTurn:
+    """Several engines, one a turn; the last goes on."""
+
+    def __init__(self, engines: list[FixedPlanner]) -> None:
+        self._engines = engines
+
+    async def generate(
+        self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
+    ) -> Completion:
+        engine = self._engines.pop(0) if len(self._engines) > 1 else self._engines[0]
+        return await engine.generate(prompt_ids, params, session_id=session_id)
+
+    async def release(self, session_id: str) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+
 async def play(
     question: Question, tools: Sequence[str], prompt: str = "compact", rule: OnMalformed = "stop"
 ) -> Episode:
     """The question with the tool of each step given; the last goes on."""
     async with embedded(prompt=prompt, on_malformed=rule) as made:
         labels = made.services.prompts.labels
-        engines = [FixedPlanner(tool, labels, TOKENIZER) for tool in (tools[0], *tools)]
-
-        class Chosen(FixedPlanner):
-            async def generate(self, *args: object, **kwargs: object) -> object:  # type: ignore[override]
-                engine = engines.pop(0) if len(engines) > 1 else engines[0]
-                return await engine.generate(*args, **kwargs)  # type: ignore[arg-type]
-
         policy = Policy(
-            engine=Chosen("x", labels, TOKENIZER), profile=PROFILE, max_context_tokens=8_192
+            engine=InTurn([FixedPlanner(tool, labels, TOKENIZER) for tool in (tools[0], *tools)]),
+            profile=PROFILE,
+            max_context_tokens=8_192,
         )
         return await run_episode(
             question, policy, made.services, rollout_id="r", group_id="g", seed=0
@@ -150,11 +167,11 @@ def test_fixed_tools_score_what_the_tools_are_worth() -> None:
 def test_a_machine_without_walls_is_a_failed_preflight_and_not_a_run_without_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class NoWalls(module.Sandbox):
-        async def start(self) -> object:  # type: ignore[override]
-            raise module.SandboxUnavailable("isolation 'auto' can't be had")
+    class NoWalls(Sandbox):
+        async def start(self) -> Tier:
+            raise SandboxUnavailable("isolation 'auto' can't be had")
 
-    monkeypatch.setattr(module, "Sandbox", NoWalls)
+    monkeypatch.setattr(embedded_module, "Sandbox", NoWalls)
 
     async def enter() -> None:
         async with embedded():

@@ -79,7 +79,7 @@ def test_no_demonstration_is_of_a_tune_or_held_out_problem() -> None:
     kept_away = {
         problem.id
         for split in ("tune", "held-out")
-        for problem in make_problems(split, per_cell=50, seed=3)  # type: ignore[arg-type]
+        for problem in make_problems(split, per_cell=50, seed=3)
     }
     assert not kept_away & {problem.id for problem in demonstrated(1, 500)}
 
