@@ -45,7 +45,7 @@ async def measure_agreement(bench: Bench) -> dict[str, Any]:
             "finish": dict(Counter(turn.finish for turn in turns)),
             **compare(bench.models, sequences, temperature=params.temperature),
         }
-    found["greedy"] = await _greedy(bench, engine, prompts, stops)
+    found["greedy"] = await compare_greedy(bench, prompts)
     found["limits"] = await _limits(bench, engine, prompts[0], stops)
     return found
 
@@ -91,9 +91,10 @@ def _scored(prompt: NDArray[np.int32], turn: Completion) -> Scored:
     return Scored(ids, range(len(prompt), len(ids)), turn.logprobs.tolist())
 
 
-async def _greedy(
-    bench: Bench, engine: Engine, prompts: Sequence[NDArray[np.int32]], stops: tuple[int, ...]
-) -> dict[str, Any]:
+async def compare_greedy(bench: Bench, prompts: Sequence[NDArray[np.int32]]) -> dict[str, Any]:
+    """The likeliest turns after the prompts: the server's and those of `TorchEngine` in float32."""
+    engine = SGLangEngine(bench.url, pool=bench.pool, max_context_tokens=CONTEXT)
+    stops = bench.policy(engine).sampling.stop_token_ids
     params = SamplingParams(temperature=0.0, max_new_tokens=MAX_NEW_TOKENS)
     theirs = await _turns(engine, prompts, params, stops)
     again = await _turns(engine, prompts, params, stops)
@@ -102,7 +103,7 @@ async def _greedy(
         ours = await _turns(local, prompts, params, stops)
     finally:
         await local.close()
-        bench.models["float32"].to(bench.models["bfloat16"].device)
+        bench.models["float32"].to(bench.models[bench.dtype].device)
     common = [_common(one.ids, other.ids) for one, other in zip(theirs, ours, strict=True)]
     # The first token that differs was chosen after the same ids and is not compared.
     said = [turn.logprobs[:size] for turn, size in zip(theirs, common, strict=True)]

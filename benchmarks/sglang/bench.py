@@ -40,7 +40,8 @@ class Bench:
         folder: For what the parts write.
         tokenizer: Of the policy.
         profile: The audited template with the tools of the compact prompt.
-        models: The policy in transformers, by dtype, on the device.
+        models: The policy in transformers on the device, in float32 and in the server's dtype.
+        dtype: The server's.
         tasks: Training tasks of the family, one for each group of `GROUP` episodes.
     """
 
@@ -50,6 +51,7 @@ class Bench:
     tokenizer: Any
     profile: tokendelta.Profile
     models: dict[str, Any]
+    dtype: str
     tasks: Sequence[Task]
 
     def policy(self, engine: Engine, *, temperature: float = 1.0) -> Policy:
@@ -105,11 +107,11 @@ class Bench:
             return answer.status == 200
 
 
-def make_bench(url: str, folder: Path, *, episodes: int, device: str) -> Bench:
+def make_bench(url: str, folder: Path, *, episodes: int, dtype: str, device: str) -> Bench:
     """Loads the shipped policy and its tasks."""
     loaded = load_policy(str(SHIPPED))
     models = {"float32": loaded.model.to(device).eval()}
-    models["bfloat16"] = copy.deepcopy(loaded.model).to(torch.bfloat16)
+    models[dtype] = copy.deepcopy(loaded.model).to(getattr(torch, dtype))
     tools = default_services("compact").view.tools("retail")
     return Bench(
         url=url,
@@ -118,6 +120,7 @@ def make_bench(url: str, folder: Path, *, episodes: int, device: str) -> Bench:
         tokenizer=loaded.tokenizer,
         profile=tokendelta.Profile.from_tokenizer(loaded.tokenizer, tools=tools),
         models=models,
+        dtype=dtype,
         tasks=family_splits().train[: episodes // GROUP],
     )
 

@@ -24,11 +24,11 @@ from benchmarks.sglang.bench import SHIPPED, Bench, scored
 from benchmarks.sglang.reference import Scored, compare
 from benchmarks.sglang.rollout import half_done, settle, start
 
-LONG = SamplingParams(max_new_tokens=900)
-REQUESTS = 64
+LONG = SamplingParams(max_new_tokens=1900)
+REQUESTS = 256
 RUNNING_S = 0.4
 """How long requests run before they are aborted or given up."""
-GIVEN_UP_S = 5.0
+GIVEN_UP_S = 15.0
 NOISE = 0.2
 """Of a matrix's standard deviation: enough to tell the weights apart by their log-probs."""
 
@@ -83,7 +83,7 @@ async def measure_weights(bench: Bench) -> dict[str, Any]:
 
     Each turn's log-probs are compared with the weights whose version the server put on it.
     """
-    first = bench.models["bfloat16"]
+    first = bench.models[bench.dtype]
     second = _perturbed(first)
     folder = bench.folder / "perturbed"
     second.save_pretrained(folder)

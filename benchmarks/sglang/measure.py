@@ -1,7 +1,7 @@
 """Our side of a rollout against a real SGLang server, which it starts and ends.
 
     python -m benchmarks.sglang.measure --out DIR
-    python -m benchmarks.sglang.measure --out DIR --dtype float32 --parts agreement
+    python -m benchmarks.sglang.measure --out DIR --dtype float16 --parts agreement rollout
 
 Needs a GPU, SGLang 0.5.15.post1 and torch; `docs/sglang.md` says what was seen. `results.json` in
 the folder is written anew after each part, so that what was measured before a failure stays. A
@@ -59,8 +59,8 @@ class MeasureConfig(CommandConfig):
     """What to measure, in this order."""
     episodes: int = Field(default=256, ge=GROUP, multiple_of=GROUP)
     """Episodes of a rollout, groups of 8 of as many training tasks."""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """What the server computes in."""
+    dtype: Literal["bfloat16", "float16"] = "bfloat16"
+    """What the server computes in; its kernels for CUDA have no float32."""
     device: str = "cuda"
     """Where transformers computes the reference."""
     url: str | None = None
@@ -106,7 +106,9 @@ def main(argv: Sequence[str]) -> None:
         results.add("server_start_s", time.perf_counter() - begun)
         # The reference shall be float32 throughout.
         torch.backends.cuda.matmul.allow_tf32 = False
-        bench = make_bench(url, config.out, episodes=config.episodes, device=config.device)
+        bench = make_bench(
+            url, config.out, episodes=config.episodes, dtype=config.dtype, device=config.device
+        )
         failed = asyncio.run(_measure(config, bench, results))
     if failed:
         raise RunError(f"failed: {', '.join(failed)}; see {config.out / 'results.json'}")

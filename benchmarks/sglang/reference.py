@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -77,9 +78,12 @@ def difference(
 def compare(
     models: dict[str, Any], sequences: Sequence[Scored], *, temperature: float = 1.0
 ) -> dict[str, dict[str, float]]:
-    """`difference` of the sequences' own log-probs to each model's."""
+    """`difference` of the sequences' own log-probs to each model's, and of the models' own."""
     said = [one.logprobs for one in sequences]
-    return {
-        name: difference(said, score(model, sequences, temperature=temperature))
-        for name, model in models.items()
+    scores = {
+        name: score(model, sequences, temperature=temperature) for name, model in models.items()
     }
+    found = {name: difference(said, scored) for name, scored in scores.items()}
+    for one, other in combinations(scores, 2):
+        found[f"{other} to {one}"] = difference(scores[other], scores[one])
+    return found

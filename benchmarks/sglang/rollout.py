@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # pants: no-infer-dep
     GenerateState,
     generate_and_rm_group,
@@ -19,10 +20,19 @@ from turnwise.engine.sglang import SGLangEngine
 from turnwise.slime import books
 from turnwise.slime.samples import RECORD
 
+from benchmarks.sglang.agreement import compare_greedy
 from benchmarks.sglang.bench import Bench, scored
 from benchmarks.sglang.reference import compare
 
 POLL_S = 0.002
+
+
+class Request(NamedTuple):
+    """What the server said of one request, in tokens."""
+
+    prompt: int
+    cached: int
+    sampled: int
 
 
 async def start(args: Any, groups: Sequence[list[Any]]) -> asyncio.Future[list[list[Any]]]:
@@ -82,7 +92,18 @@ async def measure_rollout(bench: Bench) -> dict[str, Any]:
         "weight_versions": dict(Counter(v for one in samples for v in one.weight_versions)),
         "logprobs": compare(bench.models, [scored(sample) for sample in kept]),
         "prefix_cache_by_turn": cache_by_turn([calls(sample) for sample in samples]),
+        "greedy": await compare_greedy(bench, _prompts([group[0] for group in done])),
     }
+
+
+def _prompts(samples: Sequence[Any]) -> list[NDArray[np.int32]]:
+    """What stood before each sampled turn of the samples."""
+    found = []
+    for sample in samples:
+        places = scored(sample).places
+        begins = [place for place in places if place - 1 not in places]
+        found += [np.array(sample.tokens[:begin], dtype=np.int32) for begin in begins]
+    return found
 
 
 async def _warm_up(bench: Bench, args: Any) -> None:
@@ -90,25 +111,34 @@ async def _warm_up(bench: Bench, args: Any) -> None:
     books.TRAIN.take()
 
 
-def calls(sample: Any) -> list[tuple[int, int]]:
-    """Prompt tokens and those found in the cache, of each request of a sample."""
+def calls(sample: Any) -> list[Request]:
+    """The requests of a sample."""
     events = getattr(sample, "trace", {"events": []})["events"]
     facts = [event["attrs"] for event in events if event["name"] == "sglang_generate"]
-    return [(one["prompt_tokens"], one.get("cached_tokens", 0)) for one in facts]
+    return [
+        Request(one["prompt_tokens"], one.get("cached_tokens", 0), one["completion_tokens"])
+        for one in facts
+    ]
 
 
-def cache_by_turn(episodes: Sequence[Sequence[tuple[int, int]]]) -> list[dict[str, float]]:
-    """For each turn number: requests, mean prompt, and the share of it that was cached."""
-    rows = []
+def cache_by_turn(episodes: Sequence[Sequence[Request]]) -> list[dict[str, float | None]]:
+    """For each turn number: requests, mean prompt, and the share of it that was cached.
+
+    `own_share` is the share that the episode's turn before left in the cache: its prompt and all
+    of its answer but the last token. More is cached where other episodes wrote the same.
+    """
+    rows: list[dict[str, float | None]] = []
     for turn in range(max(map(len, episodes), default=0)):
-        pairs = [one[turn] for one in episodes if len(one) > turn]
-        prompt, cached = np.array(pairs, dtype=np.float64).sum(axis=0)
+        here = [one for one in episodes if len(one) > turn]
+        prompt = sum(one[turn].prompt for one in here)
+        own = sum(one[turn - 1].prompt + one[turn - 1].sampled - 1 for one in here)
         rows.append(
             {
                 "turn": turn + 1,
-                "requests": len(pairs),
-                "prompt_tokens": prompt / len(pairs),
-                "cached_share": cached / prompt,
+                "requests": len(here),
+                "prompt_tokens": prompt / len(here),
+                "cached_share": sum(one[turn].cached for one in here) / prompt,
+                "own_share": own / prompt if turn else None,
             }
         )
     return rows

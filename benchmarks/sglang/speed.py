@@ -18,7 +18,7 @@ from turnwise.rollout import derive_seed
 from turnwise.taubench.episode import default_services, run_episode
 
 from benchmarks.sglang.bench import GROUP, Bench
-from benchmarks.sglang.rollout import cache_by_turn
+from benchmarks.sglang.rollout import Request, cache_by_turn
 
 ROUNDS = 3
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "abort": "abort"}
@@ -32,7 +32,7 @@ class Metered:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     sampled_tokens: int = 0
-    sessions: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    sessions: dict[str, list[Request]] = field(default_factory=dict)
     prompts_of_other_length: int = 0
     turns_of_other_ids: int = 0
 
@@ -41,7 +41,7 @@ class Metered:
         self.prompt_tokens += prompt
         self.cached_tokens += cached
         self.sampled_tokens += sampled
-        self.sessions.setdefault(session_id, []).append((prompt, cached))
+        self.sessions.setdefault(session_id, []).append(Request(prompt, cached, sampled))
 
 
 class IdEngine:
