@@ -265,7 +265,7 @@ def _data_rows(name: str, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:
 def _line(path: Path, data: DataSet, written: int) -> str:
     copies = data.read - len(data.rows) - data.conflicts
     parts = [f"{path}: {written} questions of {data.read} rows"]
-    parts += [f"{copies} copies"] * bool(copies)
+    parts += [f"copies left out: {copies}"] * bool(copies)
     parts += [f"{data.conflicts} with answers that differ left out"] * bool(data.conflicts)
     dropped = len(data.rows) - written
     parts += [f"{dropped} of an evaluation file left out"] * bool(dropped)

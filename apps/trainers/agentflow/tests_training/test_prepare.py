@@ -182,7 +182,7 @@ def test_the_command_writes_rows_and_says_what_it_left_out(
     assert [row["prompt"] for row in read(out / "train.jsonl")] == ["New", f"So {WORDS}"]
     assert read(out / "train.jsonl")[0]["metadata"] == {"id": "train-0"}
     said = capsys.readouterr().out
-    assert "2 questions of 4 rows, 1 copies, 1 of an evaluation file left out" in said
+    assert "2 questions of 4 rows, copies left out: 1, 1 of an evaluation file left out" in said
     assert "train and aime: 1 equal questions, 1 more with 13 words" in said
     pairs = json.loads((out / "overlap.json").read_text())["train"]["aime"]
     assert pairs["similar_pairs"] == [{"train": normalise(f"So {WORDS}"), "eval": WORDS}]
