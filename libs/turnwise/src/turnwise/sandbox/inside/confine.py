@@ -55,6 +55,8 @@ class Walls:
         # An interpreter or a temporary folder below, say, root's home is out of another user's
         # reach. Reading past permissions then stays, within what Landlock or the box leaves.
         self.search = self.drops_user and not all(map(_reachable, (*read, base)))
+        # Docker gives root no such capability; then root's id stays, without any.
+        self.drops_user &= not self.search or _has(_DAC_READ_SEARCH)
         self.threads = _THREADS if self.drops_user else _threads_of(os.getuid()) + _SPARE_THREADS
         self._open: list[tuple[int, int]] = []
         if self.files:
