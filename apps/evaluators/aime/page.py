@@ -15,7 +15,7 @@ from markupsafe import Markup
 from turnwise.config import ConfigError
 from turnwise.evaluation.estimates import Bounded
 from turnwise.report.load import MAX_EPISODES, readable
-from turnwise.report.sections import Table
+from turnwise.report.sections import Table, thinned
 from turnwise.report.viewer import NAMES, episodes_json
 from turnwise.run.folder import RunFolder, write_whole
 from turnwise.run.jsonl import read_rows
@@ -69,6 +69,15 @@ class Page:
     sections: Sequence[Section]
     problems: Sequence[ProblemLine] = ()
     runs: Sequence[str] = ()
+
+    @property
+    def shown(self) -> list[ProblemLine]:
+        """The problems that the page has room for, evenly chosen."""
+        return thinned(self.problems)
+
+    @property
+    def left_out(self) -> int:
+        return len(self.problems) - len(self.shown)
 
 
 def results_page(results: Results, rows: Sequence[AttemptRow], problems: Sequence[Problem]) -> Page:

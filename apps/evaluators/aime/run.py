@@ -280,6 +280,7 @@ def write_metrics(folder: RunFolder, results: Results, tries: Sequence[AttemptRo
                 metrics=metric_means(row.metrics for row in tries),
                 baselines={},
                 services={"method": results.method},
+                service_totals=results.services[-1] if results.services else {},
                 eval_s=results.seconds,
                 scores=scores,
             )

@@ -213,6 +213,18 @@ def test_several_data_sets_run_on_one_event_loop_and_are_told_apart(
     assert sets["all"]["avg"]["estimate"]["mean"] == 0.5
 
 
+def test_a_page_of_many_problems_says_what_it_leaves_out(
+    engine: ScriptedEngine, tmp_path: Path
+) -> None:
+    data, folder = tmp_path / "many.jsonl", tmp_path / "run"
+    rows = ({"prompt": f"{n} + 1?", "label": n + 1} for n in range(205))
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert knowing(folder, "--data", str(data), "--n-samples-per-eval-prompt", "1") == 0
+    page = (folder / "report.html").read_text()
+    assert "5 problems between these are left out" in page
+    assert page.count('<th scope="row">many/') == 200
+
+
 def test_results_never_lie_in_the_source_tree(
     engine: ScriptedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
