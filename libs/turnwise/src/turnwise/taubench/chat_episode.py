@@ -2,7 +2,7 @@
 
 It calls tools natively; with a text strategy it is offered none, and its words are read.
 Customer, environment, views, the rule for several calls and the limits are those of
-`turnwise.taubench.episode`; no tokens are known, so an episode has no segments.
+`turnwise.taubench.conversation`; no tokens are known, so an episode has no segments.
 
 | what happens                                                | ending           | score  |
 |-------------------------------------------------------------|------------------|--------|
@@ -30,7 +30,7 @@ from turnwise.engine.chat import ChatClient, ChatReply, ConversationTooLong
 from turnwise.engine.chat_answer import ToolCall
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
 from turnwise.taubench.actions import Turn, to_turn
-from turnwise.taubench.episode import Conversation, Services
+from turnwise.taubench.conversation import Conversation, Services
 from turnwise.taubench.strategies import TextView
 from turnwise.taubench.task import Task
 
