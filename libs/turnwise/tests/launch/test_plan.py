@@ -259,6 +259,12 @@ def test_a_methods_objective_becomes_the_flag_of_slime_that_gives_it(
         ("--rollout-data-postprocess-path a.b", "rollout-data-postprocess-path: [agentflow]"),
         ("--use-dynamic-batch-size false", "use-dynamic-batch-size: is needed, with max-tokens"),
         ("--partial-rollout", "partial-rollout: keeps unfinished groups as single rows"),
+        ("--group-rm", "group-rm: writes a reward into a single row of each episode"),
+        (
+            "--rollout-function-path"
+            " slime.rollout.fully_async_rollout.generate_rollout_fully_async",
+            "rollout-function-path: slime's fully asynchronous rollout takes single rows",
+        ),
     ],
 )
 def test_an_objective_and_a_flag_that_contradicts_it_are_refused(

@@ -68,6 +68,14 @@ async def test_a_method_that_fans_out_gives_lists_and_one_that_does_not_gives_sa
         await generate(args(turnwise={**TWO, "anew": True}), rows(1)[0], PARAMS)
 
 
+async def test_a_group_reward_and_several_segments_do_not_go_together(
+    args: Callable[..., Any],
+) -> None:
+    await generate(args(turnwise=TWO), rows(1)[0], PARAMS)
+    with pytest.raises(ConfigError, match="--group-rm writes a reward into a single sample"):
+        await generate(args(turnwise=TWO, group_rm=True), rows(1)[0], PARAMS)
+
+
 async def test_a_mistake_in_a_method_loses_its_episode_alone(
     args: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

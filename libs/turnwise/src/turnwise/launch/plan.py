@@ -186,6 +186,16 @@ def _check_rows(config: RunConfig, options: Mapping[str, Sequence[str]]) -> None
             "partial-rollout: keeps unfinished groups as single rows, and an episode of "
             f"{config.method} has several; leave it out"
         )
+    if "--group-rm" in options:
+        raise ConfigError(
+            "group-rm: writes a reward into a single row of each episode, and an episode of "
+            f"{config.method} has several; leave it out"
+        )
+    if any("fully_async" in value for value in options.get("--rollout-function-path", ())):
+        raise ConfigError(
+            "rollout-function-path: slime's fully asynchronous rollout takes single rows, and an "
+            f"episode of {config.method} has several; leave it out"
+        )
 
 
 def _check_paths(place: str, options: Config) -> None:

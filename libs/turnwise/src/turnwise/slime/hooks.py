@@ -182,7 +182,8 @@ def _lost(job: Job, error: BoundaryError) -> Episode:
 async def _get_shared(args: Any) -> Shared:
     settings = read_settings(args)
     template = getattr(args, "apply_chat_template_kwargs", None) or {}
-    given = [args.hf_checkpoint, args.turnwise, template, getattr(args, "partial_rollout", False)]
+    switches = [getattr(args, name, False) for name in ("partial_rollout", "group_rm")]
+    given = [args.hf_checkpoint, args.turnwise, template, switches]
     key = json.dumps(given, sort_keys=True, default=str)
     found = _shared.get(key)
     if found is not None:

@@ -82,14 +82,23 @@ def fans_out(args: Any, settings: Settings, method: Method) -> bool:
     slime takes either one sample from each episode of a run or a list from each.
 
     Raises:
-        ConfigError: with `--partial-rollout`, which keeps single samples alone.
+        ConfigError: with `--partial-rollout`, which keeps single samples alone, or `--group-rm`,
+            which writes rewards into them.
     """
     lists = method.fans_out or settings.on_rewrite == "fork"
+    several = (
+        f"turnwise.method {settings.method} with turnwise.on_rewrite {settings.on_rewrite} "
+        "makes several of one episode"
+    )
     if lists and getattr(args, "partial_rollout", False):
         raise ConfigError(
-            "--partial-rollout keeps unfinished groups as single samples, and "
-            f"turnwise.method {settings.method} with turnwise.on_rewrite {settings.on_rewrite} "
-            "makes several of one episode: leave --partial-rollout out"
+            f"--partial-rollout keeps unfinished groups as single samples, and {several}: leave "
+            "--partial-rollout out"
+        )
+    if lists and getattr(args, "group_rm", False):
+        raise ConfigError(
+            f"--group-rm writes a reward into a single sample of each episode, and {several}: "
+            "leave --group-rm out"
         )
     return lists
 
