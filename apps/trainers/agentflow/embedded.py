@@ -13,6 +13,7 @@ import tokendelta
 from numpy.typing import NDArray
 from turnwise.command import PreflightError
 from turnwise.engine import Completion, SamplingParams
+from turnwise.episode import Episode
 from turnwise.judge import Judge
 from turnwise.policy import Policy
 from turnwise.sandbox import Isolation, Sandbox, SandboxConfig, SandboxUnavailable
@@ -113,6 +114,9 @@ async def baselines(
 
     Played through the episode loop. Everything but the planner is deterministic, so one episode a
     question is exact.
+
+    Raises:
+        PreflightError: an episode was lost, so that a score would not be of the tool alone.
     """
 
     async def scores(tool: str) -> list[float]:
@@ -123,9 +127,9 @@ async def baselines(
         )
         gate = asyncio.Semaphore(32)
 
-        async def one(problem: Problem) -> float:
+        async def one(problem: Problem) -> Episode:
             async with gate:
-                episode = await run_episode(
+                return await run_episode(
                     Question(problem.id, problem.text, problem.answer),
                     policy,
                     made.services,
@@ -133,11 +137,19 @@ async def baselines(
                     group_id=problem.id,
                     seed=0,
                 )
-            return episode.score or 0.0
 
-        return list(await asyncio.gather(*map(one, problems)))
+        return [_score(tool, episode) for episode in await asyncio.gather(*map(one, problems))]
 
     never, always = [await scores(tool) for tool in TOOLS]
     both = [max(pair) for pair in zip(never, always, strict=True)]
     named = {"always the coder": always, "never the coder": never, CEILING: both}
     return {name: float(np.mean(values)) for name, values in named.items()}
+
+
+def _score(tool: str, episode: Episode) -> float:
+    if episode.score is None:
+        raise PreflightError(
+            f"baseline of {tool}, question {episode.task_id}: {episode.ending.label}:"
+            f" {episode.ending.error}; nothing was trained"
+        )
+    return episode.score

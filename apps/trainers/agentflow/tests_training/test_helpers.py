@@ -15,7 +15,7 @@ from turnwise.command import PreflightError
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
 from turnwise.policy import Policy
-from turnwise.sandbox import Sandbox, SandboxUnavailable, Tier
+from turnwise.sandbox import Result, Sandbox, SandboxBroken, SandboxUnavailable, Tier
 
 from apps.trainers.agentflow import embedded as embedded_module
 from apps.trainers.agentflow import prompts, sections
@@ -162,6 +162,21 @@ def test_fixed_tools_score_what_the_tools_are_worth() -> None:
         CEILING: 1.0,
     }
     assert np.isfinite(list(found.values())).all()
+
+
+def test_a_baseline_is_not_made_of_lost_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(self: Sandbox, code: str, stdin: str = "") -> Result:
+        return SandboxBroken(out="", err="", seconds=0.0, tier="none", what="no more processes")
+
+    problems = make_problems("tune", per_cell=1, seed=1, families=("range-sum",))
+
+    async def scores() -> None:
+        async with embedded() as made:
+            monkeypatch.setattr(Sandbox, "run", broken)
+            await baselines(problems, made, TOKENIZER, PROFILE)
+
+    with pytest.raises(PreflightError, match=r"lost:sandbox.*no more processes"):
+        asyncio.run(scores())
 
 
 def test_a_machine_without_walls_is_a_failed_preflight_and_not_a_run_without_them(
