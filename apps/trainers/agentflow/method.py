@@ -98,6 +98,10 @@ class AgentFlowMethod(Method):
             await self._models.check()
         except BoundaryError as error:
             raise ConfigError(f"models: {error}") from None
+        try:
+            await self._judge.check()
+        except BoundaryError as error:
+            raise ConfigError(f"judge: {error}") from None
         roles = _roles(options, self._models)
         sandbox = Sandbox(options.sandbox)
         prompts = make_prompts(options.prompt)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from turnwise.answers import Check, MathVerifier
 from turnwise.config import ConfigError
 from turnwise.engine.scripted import Reply, ScriptedEngine
+from turnwise.episode import Boundary, BoundaryError
 from turnwise.method import make_method as make_by_name
 from turnwise.method import options_class
 from turnwise.models import ModelConfig
@@ -122,6 +124,21 @@ async def test_models_that_do_not_answer_stop_the_run_before_anything_is_sampled
     method = make_method({"models": {"base": NOWHERE}, "tools": ["base_generator"]})
     made, engine = policy(*TURNS)
     with pytest.raises(ConfigError, match="models: 1 of 1 frozen models do not answer: base"):
+        await method.run(job(PRODUCT, made))
+    await method.close()
+    assert engine.calls == []
+
+
+async def test_a_judge_that_compares_nothing_stops_the_run_before_anything_is_sampled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def broken(self: MathVerifier, prediction: str, truth: str) -> Check:
+        raise BoundaryError(Boundary.JUDGE, "math-verify does not start: it is not here")
+
+    monkeypatch.setattr(MathVerifier, "check", broken)
+    method = make_method(RULES)
+    made, engine = policy(*TURNS)
+    with pytest.raises(ConfigError, match="judge: .*math-verify does not start"):
         await method.run(job(PRODUCT, made))
     await method.close()
     assert engine.calls == []
