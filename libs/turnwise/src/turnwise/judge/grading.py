@@ -7,7 +7,9 @@
 | one short line without a box that equals it       | right                    | `rule`  |
 | else (no box, words, a formula too costly)        | the judge model's        | `judge` |
 | the same without a judge model                    | wrong                    | `rule`  |
-| judge fails or gives no verdict, verifier breaks  | unknown                  | that    |
+| a comparison that was late or broke               | the judge model's        | `judge` |
+| that without a judge model, no verifier starts    | unknown                  | `rule`  |
+| the judge model fails or gives no verdict         | unknown                  | `judge` |
 
 1. Only the answer is graded. There is no way to hand in a transcript in its place.
 2. The judge model is greedy, and asked once for the same question, answer and truth, so that equal
