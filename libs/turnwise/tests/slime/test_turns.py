@@ -95,12 +95,12 @@ async def test_without_the_objective_the_samples_say_nothing_of_turns(
         turn_mean(arguments, 0, rank(data, [0]))
 
 
+@pytest.mark.parametrize("alike", [False, True])
 async def test_every_segment_carries_what_the_server_said_about_its_own_turn(
-    args: Callable[..., Any], server: FakeSGLang
+    args: Callable[..., Any], server: FakeSGLang, tokenizer: Any, alike: bool
 ) -> None:
     def spans(call: Call, turn: Turn) -> dict[str, Any]:
         """One token kept for each sampled one: the number of the call."""
-        server.weight_version = str(call.number)
         ids = np.full(len(turn.ids), call.number, "<i4")
         offsets = np.arange(len(turn.ids) + 1, dtype="<i4")
         return {
@@ -110,7 +110,21 @@ async def test_every_segment_carries_what_the_server_said_about_its_own_turn(
         }
 
     server.more_meta = spans
-    arguments = args(turnwise=TURN_MEAN, rollout_top_p=0.9)
+    if alike:
+        server._answer = Desk(tokenizer, wrong=lambda number: True).answer
+    helped = {**TURN_MEAN, "method": "slime_standin.methods:helped"}
+    arguments = args(turnwise=helped, rollout_top_p=0.9)
     (episode,) = await generate_and_rm_group(arguments, rows(1), {**PARAMS, "top_p": 0.9})
-    assert [set(one.rollout_top_p_token_ids) for one in episode] == [{0}, {1}]
-    assert [one.weight_versions for one in episode] == [["0"], ["1"]]
+    # The first call is no segment.
+    assert [set(one.rollout_top_p_token_ids) for one in episode] == [{1}, {2}]
+    assert [one.weight_versions for one in episode] == [["1"], ["2"]]
+
+
+async def test_a_segment_of_tokens_that_were_not_sampled_is_lost(
+    args: Callable[..., Any],
+) -> None:
+    inventing = {**TURN_MEAN, "method": "slime_standin.methods:inventing"}
+    ((sample,),) = await generate_and_rm_group(args(turnwise=inventing), rows(1), PARAMS)
+    facts = sample.metadata["turnwise"]
+    assert (facts["ending"], sample.reward) == ("lost:engine", None)
+    assert "is no turn of the engine" in facts["error"]

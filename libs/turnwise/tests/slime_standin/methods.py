@@ -103,7 +103,7 @@ class TwoSegments(Method):
             turn = await job.policy.engine.generate(
                 prompt, job.policy.sampling, session_id=job.rollout_id
             )
-            session.append_sampled(turn.ids, turn.logprobs, turn.finish)
+            session.append_sampled(self.kept(turn.ids), turn.logprobs, turn.finish)
             segments += session.samples().samples
         return Episode(
             rollout_id=job.rollout_id,
@@ -114,6 +114,29 @@ class TwoSegments(Method):
             score=float(str(job.prompt)) / 10,
             transcript=(),
         )
+
+    def kept(self, ids: Any) -> Any:
+        """What is trained on of a turn."""
+        return ids
+
+
+class Inventing(TwoSegments):
+    """Trains on what was not sampled."""
+
+    def kept(self, ids: Any) -> Any:
+        return [*ids[:-2][::-1], *ids[-2:]]
+
+
+class Helped(TwoSegments):
+    """Asks the engine something before that is not trained on."""
+
+    async def run(self, job: Job) -> Episode:
+        session = tokendelta.Session(job.policy.profile, max_tokens=2048)
+        prompt = session.start([{"role": "user", "content": "help"}])
+        assert not isinstance(prompt, tokendelta.Overflow)
+        params = job.policy.sampling
+        await job.policy.engine.generate(prompt, params, session_id=job.rollout_id)
+        return await super().run(job)
 
 
 class Broken(Method):
@@ -129,6 +152,14 @@ class Broken(Method):
 
 def two_segments(options: Mapping[str, Any]) -> TwoSegments:
     return TwoSegments()
+
+
+def inventing(options: Mapping[str, Any]) -> Inventing:
+    return Inventing()
+
+
+def helped(options: Mapping[str, Any]) -> Helped:
+    return Helped()
 
 
 def broken(options: Mapping[str, Any]) -> Broken:

@@ -175,7 +175,7 @@ def _write_segment(
             continue
         place = start - segment.prompt_length
         logprobs = segment.logprobs[place : place + len(ids)].tolist()
-        turn = _find_turn(ids, unwritten)
+        turn = _find_turn(segment.ids[:start].tolist(), ids, unwritten)
         meta = _meta_for(unwritten.pop(turn), len(ids))
         sample.append_response_tokens(
             args, tokens=ids, log_probs=logprobs, trainable=True, meta_info=meta
@@ -196,11 +196,15 @@ def _runs(segment: tokendelta.Sample) -> Iterator[tuple[int, int, bool]]:
         yield spans[0].start, spans[-1].stop, turn is not None
 
 
-def _find_turn(ids: Sequence[int], unwritten: Mapping[int, Mapping[str, Any]]) -> int:
-    """The first turn that was sampled so. A method with a session for each segment numbers its
-    turns anew in each, and may ask the engine for turns that it does not train on."""
+def _find_turn(
+    before: Sequence[int], ids: Sequence[int], unwritten: Mapping[int, Mapping[str, Any]]
+) -> int:
+    """The first turn that was sampled so after these tokens. A method with a session for each
+    segment numbers its turns anew in each, and may ask the engine for turns that it does not train
+    on."""
     for number, turn in unwritten.items():
-        if turn["ids"][: len(ids)] == ids:
+        new = turn["prompt"]
+        if turn["ids"][: len(ids)] == ids and before[len(before) - len(new) :] == new:
             return number
     raise ValueError(f"a trained run of {len(ids)} tokens is no turn of the engine")
 
