@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -182,7 +183,7 @@ class FakeSGLang(_Server):
         self.aborts += 1
         self._abort.set()
         self._abort = asyncio.Event()
-        return web.json_response({})
+        return web.Response()
 
     async def _workers(self, request: web.Request) -> web.Response:
         return web.json_response({"workers": [{"url": self.url}]})
@@ -228,6 +229,19 @@ class FakeUser(_Server):
             ],
             "usage": {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30},
         }
+
+
+def in_a_thread(server: FakeSGLang | FakeUser) -> None:
+    """Serves as long as the process lives; returns when the port is open."""
+    started = threading.Event()
+
+    async def serve() -> None:
+        async with server:
+            started.set()
+            await asyncio.Event().wait()
+
+    threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
+    started.wait()
 
 
 def status(code: int, text: str = "", **headers: str) -> Misbehaviour:

@@ -68,11 +68,22 @@ class HttpPool:
         Raises:
             HttpError: no answer after all attempts, a status other than 2xx, or no JSON.
         """
-        body = msgspec.json.encode(payload)
         sent = {"Content-Type": "application/json", **(headers or {})}
+        return _decode(url, await self._post(url, msgspec.json.encode(payload), sent))
+
+    async def tell(self, url: str, payload: object) -> None:
+        """POSTs `payload` as JSON where the status alone is the answer; its body may be empty.
+
+        Raises:
+            HttpError: no answer after all attempts, or a status other than 2xx.
+        """
+        sent = {"Content-Type": "application/json"}
+        await self._post(url, msgspec.json.encode(payload), sent)
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         for attempt in range(1, self._attempts + 1):
             try:
-                return await self._post_once(url, body, sent)
+                return await self._post_once(url, body, headers)
             except _Transport as error:
                 if attempt == self._attempts:
                     raise HttpError(f"{url}: {error.what}, {attempt} times") from error.__cause__
@@ -88,9 +99,10 @@ class HttpPool:
         """
         try:
             async with self._open().get(url, allow_redirects=False) as response:
-                return _decode(url, response.status, await response.read())
+                content = _checked(url, response.status, await response.read())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise HttpError(f"{url}: {type(error).__name__}: {error}") from error
+        return _decode(url, content)
 
     async def close(self) -> None:
         """Closes every connection; a later request opens the pool again."""
@@ -98,7 +110,7 @@ class HttpPool:
         if session is not None:
             await session.close()
 
-    async def _post_once(self, url: str, body: bytes, headers: Mapping[str, str]) -> Any:
+    async def _post_once(self, url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
         try:
             async with self._open().post(
                 url, data=body, headers=headers, allow_redirects=False
@@ -109,7 +121,7 @@ class HttpPool:
         if response.status in RETRIED:
             after = _seconds(response.headers.get("Retry-After"))
             raise _Transport(f"HTTP {response.status} {_excerpt(content)}", after)
-        return _decode(url, response.status, content)
+        return _checked(url, response.status, content)
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -134,9 +146,13 @@ class _Transport(Exception):
         self.retry_after_s = retry_after_s
 
 
-def _decode(url: str, status: int, content: bytes) -> Any:
+def _checked(url: str, status: int, content: bytes) -> bytes:
     if not 200 <= status < 300:
         raise HttpError(f"{url}: HTTP {status} {_excerpt(content)}")
+    return content
+
+
+def _decode(url: str, content: bytes) -> Any:
     try:
         return msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
