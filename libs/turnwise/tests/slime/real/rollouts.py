@@ -11,43 +11,32 @@ Prints a JSON object of what was seen; exits with an exception where anything is
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
-import empty_sglang  # noqa: F401
-import ray
-from slime.observability import logging_utils
-from slime.ray.rollout import RolloutManager
 from slime.rollout import fully_async_rollout
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.eval_config import EvalDatasetConfig
-from slime.utils.http_utils import init_http_client
 from slime.utils.misc import SingletonMeta, load_function
 from slime.utils.types import Sample
-from slime_standin.contract import make_args
 from slime_standin.desk import Speaker, customer, make_tokenizer, openings, save_tokenizer
-from slime_standin.servers import Call, FakeSGLang, FakeUser, status
+from slime_standin.servers import Call, FakeSGLang, FakeUser, in_a_thread, status
+from stage import LOGGED, arguments, manager_of
 from turnwise.objective import rollout_mask_sums
 from turnwise.slime import books
 
 STEPS = 3
-LOGGED: list[dict[str, Any]] = []
 
 
 def main() -> None:
     folder = Path(tempfile.mkdtemp())
     server = _serve()
     seen: dict[str, Any] = {}
-    logging_utils.log = lambda args, metrics, step_key: LOGGED.append(metrics)
-    ray.put = lambda value, **more: value  # type: ignore[assignment]
     args = _arguments(folder, server)
-    init_http_client(args)
     seen["training"] = _train(args, server, slow=False)
     args.partial_rollout = True
     args.over_sampling_batch_size = 4
@@ -74,20 +63,8 @@ def _serve() -> FakeSGLang:
         return status(503) if call.number % 10 == 3 else None
 
     server.misbehave = misbehave
-    _in_a_thread(server)
+    in_a_thread(server)
     return server
-
-
-def _in_a_thread(server: FakeSGLang | FakeUser) -> None:
-    started = threading.Event()
-
-    async def serve() -> None:
-        async with server:
-            started.set()
-            await asyncio.Event().wait()
-
-    threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
-    started.wait()
 
 
 def _arguments(folder: Path, server: FakeSGLang) -> Any:
@@ -98,64 +75,12 @@ def _arguments(folder: Path, server: FakeSGLang) -> Any:
     ]
     data = folder / "tasks.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    args = make_args(
+    return arguments(
+        data,
         hf_checkpoint=save_tokenizer(folder / "checkpoint"),
         turnwise={"method": "tau", "user": {"strategy": "offline"}, "prompt": "compact"},
         sglang_router_port=server.port,
-        n_samples_per_prompt=4,
-        rollout_batch_size=2,
-        global_batch_size=8,
     )
-    more: dict[str, Any] = {
-        "rollout_global_dataset": True,
-        "prompt_data": str(data),
-        "input_key": "index",
-        "label_key": None,
-        "metadata_key": "metadata",
-        "tool_key": None,
-        "multimodal_keys": None,
-        "apply_chat_template": False,
-        "rollout_max_prompt_len": None,
-        "eval_max_prompt_len": None,
-        "rollout_shuffle": True,
-        "dump_details": None,
-        "buffer_filter_path": None,
-        "rollout_num_engines": 1,
-        "use_distributed_post": False,
-        "sglang_dp_size": 1,
-        "rollout_sample_hook_path": [],
-        "rollout_sample_filter_path": None,
-        "rollout_all_samples_process_path": None,
-        "ci_test": False,
-        "log_passrate": False,
-        "custom_convert_samples_to_train_data_path": None,
-        "use_dynamic_batch_size": False,
-        "micro_batch_size": 1,
-        "max_tokens_per_gpu": None,
-        "balance_data": False,
-        "balance_by_flops": False,
-    }
-    for name, value in more.items():
-        setattr(args, name, value)
-    return args
-
-
-def _manager(args: Any) -> Any:
-    """The manager without engines: what it does to samples needs its arguments alone."""
-    made = getattr(RolloutManager, "__ray_metadata__", None)
-    cls = made.modified_class if made is not None else RolloutManager
-    manager = cls.__new__(cls)
-    manager.args = args
-    manager.custom_reward_post_process_func = load_function(args.custom_reward_post_process_path)
-    manager.custom_convert_samples_to_train_data_func = None
-    manager.generate_rollout = generate_rollout
-    manager.train_parallel_config = {
-        "dp_size": 2,
-        "cp_size": 1,
-        "vpp_size": 1,
-        "microbatch_group_size_per_vp_stage": 1,
-    }
-    return manager
 
 
 def _train(args: Any, server: FakeSGLang, *, slow: bool) -> dict[str, Any]:
@@ -163,7 +88,7 @@ def _train(args: Any, server: FakeSGLang, *, slow: bool) -> dict[str, Any]:
 
     SingletonMeta.clear_instances(SingletonMeta)
     LOGGED.clear()
-    manager = _manager(args)
+    manager = manager_of(args)
     manager.data_source = RolloutDataSourceWithBuffer(args)
     server.slow = lambda call: 0.02 + 0.03 * (ord(call.session[0]) % 5) if slow else 0.0
     rows, resumed, older = 0, 0, {}
@@ -224,7 +149,7 @@ def _customers(args: Any, server: FakeSGLang) -> dict[str, Any]:
     conversations that go on."""
     user = FakeUser(customer, delay_s=0.05)
     user.misbehave = lambda call: status(429) if call.number % 9 == 4 else None
-    _in_a_thread(user)
+    in_a_thread(user)
     kept = args.turnwise
     there = {"model": "m", "base_url": f"{user.url}/v1", "key_env": "", "backoff_s": 0.01}
     args.turnwise = {**kept, "agent_strategy": "react", "user": {**there, "strategy": "react"}}
@@ -244,7 +169,7 @@ def _turn_mean(args: Any) -> dict[str, Any]:
     kept, args.turnwise = args.turnwise, two
     args.dynamic_sampling_filter_path = None
     args.use_dynamic_batch_size, args.max_tokens_per_gpu = True, 2048
-    manager = _manager(args)
+    manager = manager_of(args)
     manager.data_source = RolloutDataSourceWithBuffer(args)
     data, _ = manager._get_rollout_data(0)
     train_data = manager._convert_samples_to_train_data(data)
@@ -275,7 +200,7 @@ def _segments(args: Any) -> dict[str, Any]:
     args.dynamic_sampling_filter_path = None
     # A step of fixed micro-batches takes no varying number of rows.
     args.use_dynamic_batch_size, args.max_tokens_per_gpu = True, 2048
-    manager = _manager(args)
+    manager = manager_of(args)
     manager.data_source = RolloutDataSourceWithBuffer(args)
     data, _ = manager._get_rollout_data(0)
     train_data = manager._convert_samples_to_train_data(data)
