@@ -29,7 +29,8 @@ _THREAD = 0x00010000
 _TRUNCATE_UNWRITABLE = os.O_ACCMODE | os.O_TRUNC
 _PRCTL = (3, 15, 16, 39, 0x53564D41)  # get dumpable, set and get name, get nnp, name a mapping
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS to FIOCLEX
-# Neither F_SETOWN nor F_SETSIG: together they send any signal to any process of the user.
+# Neither F_SETOWN nor F_SETSIG: together they send any signal to any process of the user. For the
+# same reason no `timer_create`, which sends any signal, SIGKILL included, to its own process.
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032, 1034)
 
 _Instruction = tuple[int, int, int, int]
