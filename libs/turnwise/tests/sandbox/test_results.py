@@ -56,6 +56,11 @@ async def test_an_exit_code_is_what_a_shell_would_see(
     assert isinstance(result, Ran) and result.code == exit_code
 
 
+async def test_a_replaced_exit_lets_no_snippet_go_on(sandbox: Sandbox) -> None:
+    result = await sandbox.run("import os\nos._exit = lambda code: None\nprint('end')")
+    assert isinstance(result, Ran) and (result.out, result.err, result.code) == ("end\n", "", 0)
+
+
 async def test_what_a_thread_and_an_exit_handler_print_is_kept(sandbox: Sandbox) -> None:
     code = (
         "import atexit, threading, time\n"
