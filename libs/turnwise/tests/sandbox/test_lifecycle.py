@@ -9,12 +9,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from turnwise.sandbox import (
+    Denied,
     Ran,
     Result,
     Sandbox,
@@ -22,6 +23,7 @@ from turnwise.sandbox import (
     SandboxConfig,
     SandboxUnavailable,
     TimedOut,
+    interpreter,
 )
 from turnwise.sandbox.conformance.suite import descendants
 
@@ -205,6 +207,77 @@ async def test_waiting_for_a_place_is_not_counted_against_the_snippet() -> None:
         code = "import time; time.sleep(0.6); print('done')"
         results = await asyncio.gather(*(sandbox.run(code) for _ in range(4)))
     assert [result.out for result in results] == ["done\n"] * 4
+
+
+@pytest.fixture
+def one_processor() -> Iterator[None]:
+    """All that is started meanwhile shares one processor."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+@pytest.mark.usefixtures("one_processor")
+async def test_a_busy_machine_fails_no_snippet() -> None:
+    code = "import time\nwhile time.process_time() < 0.5: pass\nprint('done')"
+    config = SandboxConfig(packages=(), wall_s=1.0, concurrency=6)
+    async with Sandbox(config) as sandbox:
+        results = await asyncio.gather(*(sandbox.run(code) for _ in range(6)))
+        assert [result.out for result in results] == ["done\n"] * 6, results
+        loops = await asyncio.gather(*(sandbox.run("while True: pass") for _ in range(3)))
+        assert all(isinstance(result, TimedOut) for result in loops), loops
+
+
+@pytest.mark.usefixtures("one_processor")
+async def test_a_machine_too_busy_to_run_a_snippet_is_infrastructure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hurried = [
+        (name, source.replace("_PATIENCE_S = 60.0", "_PATIENCE_S = 0.1"))
+        for name, source in interpreter.modules()
+    ]
+    monkeypatch.setattr(interpreter, "modules", lambda: hurried)
+    config = SandboxConfig(packages=(), wall_s=0.5, concurrency=4)
+    async with Sandbox(config) as sandbox:
+        results = await asyncio.gather(*(sandbox.run("while True: pass") for _ in range(4)))
+    assert all(isinstance(result, SandboxBroken) for result in results), results
+    assert all("for a processor" in getattr(result, "what", "") for result in results)
+
+
+async def test_a_snippet_killed_from_outside_is_infrastructure(sandbox: Sandbox) -> None:
+    idle = descendants()
+    task = asyncio.create_task(sandbox.run(SLEEP))
+    processes = await running(sandbox, task, idle)
+    os.kill(max(processes), signal.SIGKILL)
+    result = await task
+    assert isinstance(result, SandboxBroken) and "killed from outside" in result.what, result
+
+
+async def test_a_disk_without_room_for_a_working_folder_is_infrastructure() -> None:
+    config = SandboxConfig(isolation="none", packages=(), disk_mb=1 << 40)
+    sandbox = Sandbox(config)
+    with pytest.raises(SandboxUnavailable, match="bytes are free for the working folder"):
+        await sandbox.start()
+    assert descendants() == set()
+
+
+async def test_a_disk_that_others_filled_is_infrastructure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def answers(room: str) -> Result:
+        modules = [
+            (name, source.replace("_ROOM_BYTES = 1 << 20", f"_ROOM_BYTES = {room}"))
+            for name, source in originals
+        ]
+        monkeypatch.setattr(interpreter, "modules", lambda: modules)
+        async with Sandbox(SandboxConfig(packages=())) as sandbox:
+            return await sandbox.run("raise OSError(28, 'No space left on device')")
+
+    originals = interpreter.modules()
+    assert isinstance(await answers("0"), Denied)
+    full = await answers("1 << 80")
+    assert isinstance(full, SandboxBroken) and "full" in full.what
 
 
 async def test_start_says_the_tier_and_each_result_repeats_it() -> None:

@@ -26,7 +26,8 @@ class SandboxConfig(Config):
     runs snippets as this very user, with limits but without walls."""
 
     wall_s: float = Field(default=10.0, gt=0, le=3600)
-    """Seconds of wall-clock time, from the start of the snippet's code."""
+    """Seconds from the start of the snippet's code, less those in which it waited for a processor:
+    a busy machine fails no snippet. One that waits for more than a minute is no snippet's doing."""
 
     memory_mb: int = Field(default=1024, ge=16)
     """MiB of address space beyond what the interpreter with its packages takes."""
@@ -44,8 +45,7 @@ class SandboxConfig(Config):
     """Packages that snippets can import, loaded beforehand; what they import comes along."""
 
     concurrency: int = Field(default_factory=_processors, ge=1, le=1024)
-    """Snippets that run at the same time; the others wait, which counts against no limit. More
-    than there are processors makes the wall-clock limit depend on the load."""
+    """Snippets that run at the same time; the others wait, which counts against no limit."""
 
     recycle_after: int = Field(default=1000, ge=1)
     """Snippets after which the waiting interpreter is replaced by a fresh one."""

@@ -15,8 +15,8 @@ class _Outcome:
     Attributes:
         out: What was written to standard output, decoded from UTF-8 with replacement.
         err: The same of standard error; a traceback shows the snippet's own frames only.
-        seconds: Wall-clock time from the start of the snippet's code; waiting for a free place
-            and confinement are not counted.
+        seconds: Time on the clock from the start of the snippet's code; waiting for a free place
+            or for a processor and confinement are not counted.
         tier: The isolation that was in force.
     """
 
@@ -39,10 +39,10 @@ class Ran(_Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut(_Outcome):
-    """The wall-clock or the processor time was used up.
+    """The time was used up: that on the clock, less waiting for a processor, or that of processors.
 
     Attributes:
-        limit_s: The wall-clock limit, in seconds.
+        limit_s: The limit, `SandboxConfig.wall_s`.
     """
 
     limit_s: float
@@ -50,7 +50,9 @@ class TimedOut(_Outcome):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory(_Outcome):
-    """An allocation failed uncaught, or the kernel ended the snippet for want of memory.
+    """An allocation beyond the limit failed uncaught.
+
+    A kernel that runs out of memory while the snippet keeps its limit is a broken sandbox.
 
     Attributes:
         limit_mb: MiB of address space that it could take beyond the interpreter's own.

@@ -19,8 +19,8 @@ from turnwise.sandbox.result import Tier
 
 START_S = 120.0
 STOP_S = 10.0
-ANSWER_S = 90.0
-"""Seconds for set-up and removal, on top of the wall-clock limit."""
+ANSWER_S = 150.0
+"""Seconds for set-up, waiting for a processor and removal, on top of the wall-clock limit."""
 _SEND_INTERVAL_S = 0.005
 _ERROR_BYTES = 4096
 
@@ -59,12 +59,13 @@ class Job:
         """
         assert self._socket is not None
         loop = asyncio.get_running_loop()
-        # A snippet that broke before it had read everything has answered all the same.
+        # A supervisor that broke before the program was read has answered all the same.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             await loop.sock_sendall(self._socket, self.code + self.stdin)
         answer = bytearray()
-        while part := await loop.sock_recv(self._socket, 1 << 18):
-            answer += part
+        with contextlib.suppress(ConnectionResetError):
+            while part := await loop.sock_recv(self._socket, 1 << 18):
+                answer += part
         if len(answer) < 4:
             raise EOFError("the supervisor ended without an answer")
         end = 4 + int.from_bytes(answer[:4], "little")

@@ -22,6 +22,8 @@ from turnwise.sandbox.inside import snippet, tree
 from turnwise.sandbox.inside.confine import Limits, Walls
 
 _SETUP_S = 60.0
+_PATIENCE_S = 60.0
+_ROOM_BYTES = 1 << 20
 _DISK_INTERVAL_S = 0.05
 _CHUNK = 65536
 _STATUS = 3
@@ -37,10 +39,12 @@ def supervise(job: socket.socket, header: Mapping[str, Any], walls: Walls, work:
         try:
             if user is not None:
                 os.chown(work, user, user)
+            if (room := _room(work)) < header["disk_bytes"]:
+                raise OSError(f"{room} bytes are free for the working folder")
             watch = _start(job, header, walls, work, user)
             result = watch.follow()
         finally:
-            _clear(work)
+            clear(work)
         if result is not None:
             job.sendall(result)
         job.close()
@@ -51,7 +55,13 @@ def supervise(job: socket.socket, header: Mapping[str, Any], walls: Walls, work:
         os._exit(0)
 
 
-def _clear(work: str) -> None:
+def _room(folder: str | int) -> int:
+    """Bytes that anybody can still write to the file system; 0 without room for another file."""
+    facts = os.statvfs(folder)
+    return 0 if facts.f_files and not facts.f_favail else facts.f_bavail * facts.f_frsize
+
+
+def clear(work: str) -> None:
     """Deletes the working folder; what can't be deleted is told, and changes no result."""
     try:
         tree.remove(work)
@@ -158,6 +168,7 @@ class _Watch:
         self._folder = os.open(work, os.O_RDONLY | os.O_DIRECTORY)
         self._process = os.pidfd_open(pid)
         self._started: float | None = None
+        self._waited_before = 0.0
         self._truncated = False
         for fd in (out, err, status):
             os.set_blocking(fd, False)
@@ -166,7 +177,7 @@ class _Watch:
         """The result's frame, or None when nobody waits for it any more."""
         forked = time.monotonic()
         ending, what = self._wait(forked)
-        seconds = time.monotonic() - (self._started or forked)
+        seconds = time.monotonic() - (self._started or forked) - self._waited()
         exit_status = self._kill()
         for fd in (self._out, self._err, self._status):
             self._read(fd)
@@ -190,14 +201,9 @@ class _Watch:
             poll.register(fd, select.POLLIN)
         poll.register(self._job, select.POLLRDHUP)
         while True:
-            now = time.monotonic()
-            if self._started is None:
-                deadline = forked + _SETUP_S
-            else:
-                deadline = self._started + self._header["wall_s"]
-            if now >= deadline:
-                return ("timed_out", "") if self._started else ("broken", "no start in time")
-            for fd, _ in poll.poll(1000 * min(_DISK_INTERVAL_S, deadline - now)):
+            left = self._left(forked)
+            # Also without time left: what ended before this process got its turn was not late.
+            for fd, _ in poll.poll(1000 * min(_DISK_INTERVAL_S, max(0.0, left))):
                 if fd == self._process:
                     return "ended", ""
                 if fd == self._job.fileno():
@@ -208,6 +214,36 @@ class _Watch:
                     return "truncated", ""
             if too_much := tree.overfull(self._folder, self._header["disk_bytes"]):
                 return "denied", too_much
+            if left <= 0:
+                if self._started is None:
+                    return "broken", "no start in time"
+                if self._waited() >= _PATIENCE_S:
+                    return "broken", f"waited {_PATIENCE_S:g} s for a processor"
+                return "timed_out", ""
+
+    def _left(self, forked: float) -> float:
+        """Seconds that the snippet has left; what it waits for a processor is not its time."""
+        now = time.monotonic()
+        if self._started is None:
+            return forked + _SETUP_S - now
+        left: float = self._started + self._header["wall_s"] - now
+        return left if left > 0 else left + min(self._waited(), _PATIENCE_S)
+
+    def _waited(self) -> float:
+        """Seconds since the start that the thread which waited most waited for a processor.
+
+        From the second number of `schedstat` (proc(5)), in nanoseconds; 0 on a kernel without.
+        """
+        most = 0
+        tasks = f"/proc/{self._pid}/task"
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(tasks):
+                with (
+                    contextlib.suppress(OSError, IndexError),
+                    open(f"{tasks}/{thread}/schedstat", encoding="ascii") as numbers,
+                ):
+                    most = max(most, int(numbers.read().split()[1]))
+        return max(0.0, most / 1e9 - self._waited_before)
 
     def _read(self, fd: int) -> bool:
         """Takes what is there, at most one chunk; False at the end of the stream."""
@@ -218,6 +254,7 @@ class _Watch:
         if fd == self._status:
             self._remarks += data[: _STATUS_BYTES - len(self._remarks)]
             if self._started is None and self._remarks.startswith(snippet.STARTED):
+                self._waited_before = self._waited()
                 self._started = time.monotonic()
             return bool(data)
         stream, most = self._streams[fd], self._header["output_bytes"]
@@ -235,19 +272,22 @@ class _Watch:
         if self._truncated:
             return "truncated", ""
         if os.WIFSIGNALED(exit_status):
-            # A snippet can't send SIGKILL, not even to itself: the kernel was out of memory,
-            # or the processor time was used up to the last.
+            # A snippet can't send SIGKILL, not even to itself: the processor time was used up to
+            # the last, or the machine has less memory than the limits allow.
             used = _seconds_of_children()
             if os.WTERMSIG(exit_status) == signal.SIGXCPU or used >= self._header["cpu_s"]:
                 return "timed_out", ""
             if os.WTERMSIG(exit_status) == signal.SIGKILL:
-                return "out_of_memory", ""
+                return "broken", "killed from outside, as by a kernel that is out of memory"
         elif os.WEXITSTATUS(exit_status) == snippet.FAILED:
             remark = remarks[1:]
             if remark.startswith(snippet.MEMORY):
                 return "out_of_memory", ""
             if remark.startswith(snippet.DENIED):
-                return "denied", remark[1:].decode("utf-8", "replace")
+                too_much = tree.overfull(self._folder, self._header["disk_bytes"])
+                if not too_much and _room(self._folder) < _ROOM_BYTES:
+                    return "broken", "the file system of the working folders is full"
+                return "denied", too_much or remark[1:].decode("utf-8", "replace")
         return "ran", ""
 
     def _kill(self) -> int:

@@ -26,7 +26,7 @@ from typing import Any
 
 from turnwise.sandbox.inside import landlock, snippet, tree
 from turnwise.sandbox.inside.confine import Walls
-from turnwise.sandbox.inside.supervisor import supervise
+from turnwise.sandbox.inside.supervisor import clear, supervise
 
 
 class Promised(MetaPathFinder):
@@ -125,4 +125,4 @@ def _reap(running: dict[int, str]) -> None:
         work = running.pop(pid, None)
         if status != 0 and work is not None:
             # The supervisor was killed; its snippet dies with it.
-            tree.remove(work)
+            clear(work)
