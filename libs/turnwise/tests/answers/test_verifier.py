@@ -125,6 +125,34 @@ async def test_a_costly_formula_decides_nothing_and_the_next_one_is_compared() -
         assert verifier.started == 3
 
 
+FORGETS_NOTHING = """
+import json, sys
+
+def main(memory_mb):
+    print(json.dumps({"ready": True}), flush=True)
+    for asked, line in enumerate(sys.stdin):
+        formula = json.loads(line)["prediction"]
+        fits = asked == 0 and formula != "huge"
+        print(json.dumps({"equal": True} if fits else {"equal": None, "why": "costly"}), flush=True)
+"""
+
+
+async def test_what_a_worker_keeps_of_earlier_formulas_makes_none_costly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "worker.py"
+    file.write_text(FORGETS_NOTHING)
+    monkeypatch.setattr(module, "_CHILD_FILE", str(file))
+    verifier = MathVerifier(workers=1)
+    try:
+        assert await verifier.check("x", "y") == Check(True)
+        assert await verifier.check("x + 1", "y") == Check(True)
+        assert await verifier.check("huge", "y") == Check(None, "costly")
+    finally:
+        await verifier.close()
+    assert verifier.started == 3
+
+
 async def test_a_formula_too_long_is_not_read() -> None:
     async with verifying() as verifier:
         assert await verifier.check("1" * 10**6, "1") == Check(None, "costly")
