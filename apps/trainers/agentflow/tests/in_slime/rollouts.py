@@ -48,11 +48,18 @@ STEPS = 3
 CONTEXT = 3072
 
 
-def misbehave(call: Call) -> Any:
-    """Every tenth call has no answer at first, and now and then one is refused for good."""
-    if call.number % 60 == 7:
-        return status(500 if call.turn % 2 else 400)
-    return status(503) if call.number % 10 == 3 else None
+class Faults:
+    """Every tenth call has no answer at first; every fortieth begins a session that gets none."""
+
+    def __init__(self) -> None:
+        self._doomed: set[str] = set()
+
+    def __call__(self, call: Call) -> Any:
+        if call.number % 40 == 7:
+            self._doomed.add(call.session)
+        if call.session in self._doomed:
+            return status(500)
+        return status(503) if call.number % 10 == 3 else None
 
 
 def main() -> None:
@@ -75,7 +82,7 @@ def main() -> None:
     seen: dict[str, Any] = {}
     for objective in OBJECTIVES:
         seen[objective] = _train(args, objective)
-    server.misbehave = misbehave
+    server.misbehave = Faults()
     with broken_sandbox(every=8):
         for objective in OBJECTIVES:
             seen[f"{objective}, with losses"] = _train(args, objective)
