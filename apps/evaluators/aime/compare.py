@@ -27,7 +27,7 @@ from turnwise.trials import TrialError
 from apps.evaluators.aime.attempts import AttemptRow, by_problem, open_journal, read_problems
 from apps.evaluators.aime.options import EvalOptions
 from apps.evaluators.aime.page import Page, Section, problem_lines, write_page
-from apps.evaluators.aime.problems import Problem
+from apps.evaluators.aime.problems import Problem, by_digest
 from apps.evaluators.aime.results import ALL, points
 
 COMPARISON = "comparison.json"
@@ -135,6 +135,7 @@ def read_side(path: Path, name: str) -> Side:
         raise ConfigError(f"{folder.config}: no n_samples_per_eval_prompt; not an evaluation")
     try:
         table = by_problem(rows, problems, k)
+        found = by_digest(problems)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     digests = {problem.id: problem.digest for problem in problems}
@@ -142,7 +143,7 @@ def read_side(path: Path, name: str) -> Side:
         name=name,
         path=path,
         config=config,
-        problems={problem.digest: problem for problem in problems},
+        problems=found,
         rows=rows,
         attempts={digests[name]: attempts for name, attempts in table.items()},
         equation=account(journal.attempts()).equation(),

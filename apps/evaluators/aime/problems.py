@@ -74,7 +74,25 @@ def load_data(names: Sequence[str], *, input_key: str, label_key: str) -> list[P
             )
         seen[name] = given
         problems += sample() if path is None else read_problems(path, name, input_key, label_key)
+    by_digest(problems)
     return problems
+
+
+def by_digest(problems: Sequence[Problem]) -> dict[str, Problem]:
+    """The problems by what pairs them with another evaluation's.
+
+    Raises:
+        ConfigError: naming two that are the same, which would count twice.
+    """
+    found: dict[str, Problem] = {}
+    for problem in problems:
+        same = found.setdefault(problem.digest, problem)
+        if same is not problem:
+            raise ConfigError(
+                f"{problem.id} is the question of {same.id} again, with the same answer; give every"
+                " question once"
+            )
+    return found
 
 
 def read_problems(path: Path, name: str, input_key: str, label_key: str) -> list[Problem]:

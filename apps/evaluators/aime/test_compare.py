@@ -55,6 +55,15 @@ def test_problems_are_paired_by_their_text_not_their_place(tmp_path: Path) -> No
     assert found["all"]["mean"] == 0.0 and found["all"]["stderr"] == 0.0
 
 
+def test_a_question_that_stands_twice_is_no_pair(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = write_run(tmp_path / "one", {"a/x": [1.0], "b/x": [0.0]})
+    after = write_run(tmp_path / "two", {"a/x": [1.0], "b/x": [1.0]})
+    assert compare(tmp_path, before, after) == 2
+    assert "one: b/1 is the question of a/1 again" in capsys.readouterr().err
+
+
 def test_lost_attempts_bound_the_difference(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

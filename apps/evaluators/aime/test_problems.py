@@ -73,6 +73,14 @@ def test_a_bad_row_is_named(tmp_path: Path, rows: list[object], words: str) -> N
         load(path)
 
 
+@pytest.mark.parametrize("again", ["q", " q\n"])
+def test_a_question_of_two_data_sets_would_count_twice(tmp_path: Path, again: str) -> None:
+    first = write(tmp_path / "a.jsonl", {"prompt": "p", "label": "1"}, ROW)
+    second = write(tmp_path / "b.jsonl", {"prompt": again, "label": "1"})
+    with pytest.raises(ConfigError, match=r"b/1 is the question of a/2 again"):
+        load(first, second)
+
+
 def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere.jsonl: No such file"):
         load(tmp_path / "nowhere.jsonl")
