@@ -280,6 +280,16 @@ async def test_a_disk_that_others_filled_is_infrastructure(
     assert isinstance(full, SandboxBroken) and "full" in full.what
 
 
+async def test_two_sandboxes_of_a_process_share_no_user_and_so_no_limit(sandbox: Sandbox) -> None:
+    async with Sandbox(sandbox.config) as other:
+        first, second = [
+            await each.run("import os; print(os.getuid())") for each in (sandbox, other)
+        ]
+    if int(first.out) == os.getuid():
+        pytest.skip("snippets have no users of their own here")
+    assert first.out != second.out
+
+
 async def test_start_says_the_tier_and_each_result_repeats_it() -> None:
     async with Sandbox(SandboxConfig(packages=())) as sandbox:
         tier = await sandbox.start()

@@ -61,6 +61,18 @@ async def test_a_replaced_exit_lets_no_snippet_go_on(sandbox: Sandbox) -> None:
     assert isinstance(result, Ran) and (result.out, result.err, result.code) == ("end\n", "", 0)
 
 
+async def test_threads_take_little_of_the_memory_that_a_snippet_may_use(sandbox: Sandbox) -> None:
+    code = (
+        "import threading\n"
+        "gate = threading.Event()\n"
+        "threads = [threading.Thread(target=gate.wait, daemon=True) for _ in range(12)]\n"
+        "for thread in threads: thread.start()\n"
+        "gate.set(); print(len(threads))"
+    )
+    result = await sandbox.run(code)
+    assert isinstance(result, Ran) and result.out == "12\n", result
+
+
 async def test_what_a_thread_and_an_exit_handler_print_is_kept(sandbox: Sandbox) -> None:
     code = (
         "import atexit, threading, time\n"

@@ -24,6 +24,8 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
+    # Otherwise each thread reserves 64 MiB or more of the address space that a snippet may take.
+    "MALLOC_ARENA_MAX": "2",
 }
 FLAGS = ("-I", "-S", "-B", "-X", "utf8")
 

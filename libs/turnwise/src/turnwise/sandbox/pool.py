@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import math
 import os
 import secrets
@@ -31,6 +32,7 @@ from turnwise.sandbox.worker import Job, Worker, WorkerGone
 _WALLED: tuple[Tier, ...] = ("namespaces", "landlock")
 _SPARE_DISK_MB = 16
 _PROGRAM_BYTES = 4 << 20
+_sandboxes = itertools.count()
 
 
 class Sandbox:
@@ -264,7 +266,8 @@ class Sandbox:
 
 
 def _first_user() -> int:
-    """First of the user ids for snippets: apart from people's, and from other sandboxes' of root.
+    """First of the user ids for snippets: apart from people's, and from other sandboxes' of root,
+    since the limit on threads counts those of a user.
 
     In a user namespace of the usual 65,536 ids they lie in its upper part.
     """
@@ -273,5 +276,5 @@ def _first_user() -> int:
             (tuple(map(int, row.split())) for row in rows), key=lambda row: row[2]
         )
     if count >= 1 << 31:
-        return (1 << 30) + os.getpid() % (1 << 15) * 1024
-    return inside + count // 2 + os.getpid() % 16 * 1024
+        return (1 << 30) + next(_sandboxes) % 32 * (1 << 25) + os.getpid() % (1 << 15) * 1024
+    return inside + count // 2 + (os.getpid() + next(_sandboxes)) % 31 * 1024
