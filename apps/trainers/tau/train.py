@@ -18,9 +18,9 @@ from turnwise.local.threads import wait_passively
 def train(argv: Sequence[str]) -> int:
     """Runs the backend that `argv` names; returns the exit code."""
     if named_option(argv, "--backend") == "slime":
-        from apps.trainers.tau.cluster import train_on_cluster
+        from turnwise.launch.command import train_on_cluster
 
-        return train_on_cluster(argv)
+        return train_on_cluster("tau", argv)
     # Set before torch is imported, which is why the backend is imported here.
     wait_passively()
     from apps.trainers.tau.local import TRAINER

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError
+from turnwise.launch.convert import convert
 
-from apps.trainers.tau.convert import convert
 from apps.trainers.tau.tests_launch.folders import (
     SHAPES,
     write_policy,
@@ -70,7 +70,7 @@ save = "{tmp_path}/run"
 
 
 def run(path: Path, *words: str) -> None:
-    convert(["--config", str(path), *words])
+    convert("tau", ["--config", str(path), *words])
 
 
 def test_a_policy_is_converted_with_the_models_arguments_and_the_result_looked_at(

@@ -5,7 +5,7 @@
 
 `flags` holds slime's flags, `preset` reads the file, `plan` makes the arguments, `rules` finds what
 cannot work, `bundle` packs our code for the nodes, `head` is a Ray head of our own, `ray_job` the
-job on it, `start` all of that in order.
+job on it, `start` all of that in order; `command` and `convert` are commands of every method.
 """
 
 from turnwise.launch.start import run, status, stop

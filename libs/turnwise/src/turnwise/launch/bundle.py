@@ -22,7 +22,7 @@ COMPILED = ("tokendelta", "toolparse")
 # and an antlr4 of the version that its omegaconf needs, which latex2sympy2-extended takes too.
 CARRIED = ("tau-trait", "tyro", "docstring-parser", "typeguard")
 CARRIED_FOR = {"agentflow": ("bm25s", "math-verify", "latex2sympy2-extended")}
-_LEFT_OUT_FOLDERS = {"__pycache__", "tests", "tests_launch", "golden", "build"}
+_LEFT_OUT_FOLDERS = {"__pycache__", "tests", "tests_launch", "tests_training", "golden", "build"}
 _LEFT_OUT_SUFFIXES = {".pyc", ".pyx", ".pxd", ".c", ".cpp"}
 # The same code gives the same archive, which Ray then keeps by its hash.
 _DATE = (2020, 1, 1, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""The tau trainer on a GPU cluster: slime's `train.py` as a Ray job, from one file."""
+"""A method's trainer on a GPU cluster: slime's `train.py` as a Ray job, from one file."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from turnwise.launch import run
-
-DESCRIPTION = (
-    "Trains on a GPU cluster through slime. Every flag of slime may follow and goes before the"
-    " file, as do --tau.KEY, --ray.KEY and --model.KEY."
-)
+from turnwise.launch.start import run
 
 
-def train_on_cluster(argv: Sequence[str]) -> int:
-    """The command with `--backend slime`; returns the exit code."""
+def train_on_cluster(method: str, argv: Sequence[str]) -> int:
+    """The command `train` of a method with `--backend slime`; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="tau:train --backend slime", description=DESCRIPTION, allow_abbrev=False
+        prog=f"{method}:train --backend slime",
+        description=(
+            "Trains on a GPU cluster through slime. Every flag of slime may follow and goes before"
+            f" the file, as do --{method}.KEY, --ray.KEY and --model.KEY."
+        ),
+        allow_abbrev=False,
     )
     parser.add_argument("--backend", choices=["slime"], help="this backend")
     parser.add_argument("--config", type=Path, required=True, help="what the run is, TOML")
-    parser.add_argument("--run-dir", type=Path, help="run folder; runs/tau-TIME if not given")
+    parser.add_argument("--run-dir", type=Path, help=f"run folder; runs/{method}-TIME if not given")
     parser.add_argument("--detach", action="store_true", help="return when the job is submitted")
     parser.add_argument(
         "--takeover", action="store_true", help="end a run of ours that still lives beside it"
@@ -37,10 +37,10 @@ def train_on_cluster(argv: Sequence[str]) -> int:
     return run(
         known.config,
         overrides,
-        run_dir=known.run_dir or Path("runs") / f"tau-{time.strftime('%Y%m%d-%H%M%S')}",
+        run_dir=known.run_dir or Path("runs") / f"{method}-{time.strftime('%Y%m%d-%H%M%S')}",
         detach=known.detach,
         takeover=known.takeover,
         dry_run=known.dry_run,
         debug=known.debug,
-        method="tau",
+        method=method,
     )
