@@ -20,6 +20,7 @@ ROOT = Path.cwd()
 LOCK = ROOT / "third_party/python/default.lock"
 STANDIN = ROOT / "libs/turnwise/tests/slime_standin"
 COMMANDS = ROOT / "apps.trainers.tau"
+AGENTFLOW = ROOT / "apps.trainers.agentflow"
 pytestmark = pytest.mark.skipif(
     not COMMANDS.is_dir(), reason="needs the packaged commands: ./pants test tests/packaging"
 )
@@ -33,7 +34,9 @@ class Node:
     python: Path
     folder: Path
 
-    def run(self, pex: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, pex: str, *arguments: str, folder: Path = COMMANDS, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         environment = {
             "PATH": "/usr/bin:/bin",
             "HOME": str(self.folder),
@@ -42,7 +45,7 @@ class Node:
             **variables,
         }
         return subprocess.run(
-            [self.python, COMMANDS / pex, *arguments],
+            [self.python, folder / pex, *arguments],
             cwd=self.folder,
             env=environment,
             capture_output=True,
@@ -139,3 +142,20 @@ def test_without_slime_a_hook_says_what_is_missing(node: Node) -> None:
     done = node.run("train.pex", "-c", "import turnwise.slime", PEX_INTERPRETER="1")
     assert done.returncode != 0
     assert "No module named 'slime'" in done.stderr
+
+
+def test_the_second_method_plans_a_run_on_a_node(node: Node) -> None:
+    preset = ROOT / "apps/trainers/agentflow/presets/qwen2.5-7b.toml"
+    words = ["--backend", "slime", "--config", str(preset), "--dry-run"]
+    done = node.run("train.pex", *words, folder=AGENTFLOW)
+    assert done.returncode == 0, done.stderr
+    assert "--custom-generate-function-path turnwise.slime.generate" in done.stdout
+
+
+def test_the_second_method_is_found_by_its_name_on_a_node(node: Node) -> None:
+    probe = (
+        "from turnwise.method import make_method;"
+        "print(type(make_method('agentflow', {'helpers': 'rules'})).__name__)"
+    )
+    done = node.run("train.pex", "-c", probe, folder=AGENTFLOW, PEX_INTERPRETER="1")
+    assert done.stdout.split() == ["AgentFlowMethod"], done.stderr
