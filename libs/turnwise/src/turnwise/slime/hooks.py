@@ -29,9 +29,9 @@ from weakref import WeakKeyDictionary
 
 import tokendelta
 import toolparse
-from slime.observability.trace_utils import (  # type: ignore[import-not-found]  # pants: no-infer-dep
-    build_sglang_meta_trace_attrs,
-    trace_span,
+from slime.observability.trace_utils import (  # type: ignore[import-not-found]
+    build_sglang_meta_trace_attrs,  # pants: no-infer-dep
+    trace_span,  # pants: no-infer-dep
 )
 from slime.rollout import sglang_rollout  # type: ignore[import-not-found]  # pants: no-infer-dep
 

@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slime.observability import (  # type: ignore[import-not-found]  # pants: no-infer-dep
-    logging_utils,
-    rollout_metrics,
+from slime.observability import (  # type: ignore[import-not-found]
+    logging_utils,  # pants: no-infer-dep
+    rollout_metrics,  # pants: no-infer-dep
 )
-from slime.observability.metric_utils import (  # type: ignore[import-not-found]  # pants: no-infer-dep
-    compute_rollout_step,
+from slime.observability.metric_utils import (  # type: ignore[import-not-found]
+    compute_rollout_step,  # pants: no-infer-dep
 )
 
 from turnwise.slime import books

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from slime.rollout.filter_hub.base_types import (  # type: ignore[import-not-found]  # pants: no-infer-dep
-    DynamicFilterOutput,
+from slime.rollout.filter_hub.base_types import (  # type: ignore[import-not-found]
+    DynamicFilterOutput,  # pants: no-infer-dep
 )
 
 from turnwise.command import StopRun
