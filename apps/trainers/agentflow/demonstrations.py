@@ -22,7 +22,6 @@ import hashlib
 import random
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -30,6 +29,7 @@ import tokendelta
 from numpy.typing import NDArray
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
+from turnwise.local.demonstrations import Demonstrations
 from turnwise.policy import Policy
 from turnwise.rollout import derive_seed
 
@@ -138,26 +138,6 @@ class UninformedPlanner:
 
     async def close(self) -> None:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstrations:
-    """Recorded turns, one after the other.
-
-    Attributes:
-        ids: uint16[N], all tokens.
-        trained: bool[N], the planner's own.
-        offsets: int64[turns + 1], where each begins, and N.
-        flawed: bool[turns], whether the turn breaks the form.
-    """
-
-    ids: NDArray[np.uint16]
-    trained: NDArray[np.bool_]
-    offsets: NDArray[np.int64]
-    flawed: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.flawed)
 
 
 async def play(

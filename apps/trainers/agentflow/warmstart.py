@@ -30,12 +30,14 @@ from pydantic import Field
 from transformers import PreTrainedTokenizerFast
 from turnwise.command import run_command
 from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.local.demonstrations import Demonstrations
+from turnwise.local.supervised import Schedule
 from turnwise.rollout import derive_seed
 from turnwise.sandbox import Isolation
 
-from apps.trainers.agentflow.demonstrations import Demonstrations, corpus, record
+from apps.trainers.agentflow.demonstrations import corpus, record
 from apps.trainers.agentflow.embedded import embedded
-from apps.trainers.agentflow.supervised import Schedule, build_model, train
+from apps.trainers.agentflow.supervised import build_model, train
 from apps.trainers.agentflow.tokenizer import VOCAB_SIZE, train_tokenizer
 
 MAX_CORPUS_PROBLEMS = 3_000
@@ -97,10 +99,15 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     schedule = Schedule(
         steps=config.steps,
         learning_rate=config.learning_rate,
-        batch_tokens=config.batch_tokens,
         seed=derive_seed(config.seed, "order"),
     )
-    accuracy = train(model, schedule, demonstrations, lambda line: print(line, flush=True))
+    accuracy = train(
+        model,
+        schedule,
+        demonstrations,
+        batch_tokens=config.batch_tokens,
+        log=lambda line: print(line, flush=True),
+    )
     figures = {
         "settings": config.model_dump(mode="json", exclude={"out", "config", "isolation"}),
         "parameters": model.num_parameters(),

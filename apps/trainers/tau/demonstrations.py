@@ -6,7 +6,7 @@ import asyncio
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from jinja2 import Template
 from numpy.typing import NDArray
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
+from turnwise.local.demonstrations import Demonstrations
 from turnwise.policy import Policy
 from turnwise.taubench import Action
 from turnwise.taubench.episode import default_services, run_episode
@@ -46,26 +47,6 @@ class ExpertEngine:
 
     async def close(self) -> None:
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class Demonstrations:
-    """Recorded episodes, one after the other.
-
-    Attributes:
-        ids: uint16[N], all tokens.
-        trained: bool[N], the expert's own.
-        offsets: int64[episodes + 1], where each begins, and N.
-        flawed: bool[episodes], whether the expert made a mistake.
-    """
-
-    ids: NDArray[np.uint16]
-    trained: NDArray[np.bool_]
-    offsets: NDArray[np.int64]
-    flawed: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.flawed)
 
 
 async def play(case: Case, tokenizer: Any, profile: tokendelta.Profile) -> Episode:

@@ -29,10 +29,12 @@ from pydantic import Field
 from transformers import PreTrainedTokenizerFast
 from turnwise.command import PreflightError, run_command
 from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.local.demonstrations import Demonstrations
+from turnwise.local.supervised import Schedule
 from turnwise.rollout import derive_seed
 
-from apps.trainers.tau.demonstrations import Demonstrations, corpus, record
-from apps.trainers.tau.supervised import Schedule, build_model, train_copying, train_replay
+from apps.trainers.tau.demonstrations import corpus, record
+from apps.trainers.tau.supervised import build_model, train_copying, train_replay
 from apps.trainers.tau.tokenizer import VOCAB_SIZE, train_tokenizer
 
 MAX_CORPUS_CASES = 2_000

@@ -11,6 +11,7 @@ import pytest
 import tokendelta
 import torch
 from turnwise.config import ConfigError
+from turnwise.local.supervised import Schedule, replay_batches
 
 from apps.trainers.agentflow.demonstrations import (
     FLAWS,
@@ -27,7 +28,7 @@ from apps.trainers.agentflow.demonstrations import (
 from apps.trainers.agentflow.embedded import embedded
 from apps.trainers.agentflow.parse import Malformed, NextStep, read_step
 from apps.trainers.agentflow.problems import make_problems
-from apps.trainers.agentflow.supervised import Schedule, build_model, make_batches, train
+from apps.trainers.agentflow.supervised import POOL, build_model, train
 from apps.trainers.agentflow.tokenizer import train_tokenizer
 from apps.trainers.agentflow.warmstart import WarmstartConfig, main, warmstart
 
@@ -158,8 +159,7 @@ def test_a_vocabulary_without_room_is_refused() -> None:
 
 def test_a_pass_over_the_data_meets_every_turn_once(made: tuple[Any, Demonstrations]) -> None:
     _, data = made
-    schedule = Schedule(steps=1, learning_rate=1.0, batch_tokens=2_048, seed=0)
-    batches, seen = make_batches(schedule, data), 0
+    batches, seen = replay_batches(0, data, 2_048, pool=POOL), 0
     while seen < len(data):
         ids, trained = next(batches)
         assert ids.size <= 2_048 and ids.shape == trained.shape
@@ -171,10 +171,10 @@ def test_training_learns_the_planners_words(made: tuple[Any, Demonstrations]) ->
     torch.set_num_threads(1)
     tokenizer, data = made
     model = build_model(tokenizer, hidden_size=64, layers=1, seed=0)
-    schedule = Schedule(steps=60, learning_rate=1e-2, batch_tokens=2_048, seed=0)
+    schedule = Schedule(steps=60, learning_rate=1e-2, seed=0)
     assert schedule.rate(0) < schedule.rate(3) > schedule.rate(59) > 0
     lines: list[str] = []
-    assert train(model, schedule, data, lines.append) > 0.6
+    assert train(model, schedule, data, batch_tokens=2_048, log=lines.append) > 0.6
     assert len(lines) == 3
 
 

@@ -10,15 +10,15 @@ import pytest
 import tokendelta
 import torch
 from turnwise.config import ConfigError
+from turnwise.local.supervised import Schedule, replay_batches
 from turnwise.taubench.prompts import prompt_view
 from turnwise.taubench.splits import family_splits
 
 from apps.trainers.tau.demonstrations import corpus, play, record
 from apps.trainers.tau.supervised import (
-    Schedule,
+    POOL,
     build_model,
     copy_batches,
-    replay_batches,
     train_copying,
     train_replay,
 )
@@ -120,7 +120,7 @@ def test_copy_batches_ask_for_every_repeat_and_never_for_the_first() -> None:
 
 def test_a_pass_over_the_data_meets_every_demonstration_once(tokenizer: Any) -> None:
     data = record(tokenizer, seed=2, count=40, mistake_share=0.5)
-    batches = replay_batches(0, data, 2_048)
+    batches = replay_batches(0, data, 2_048, pool=POOL)
     seen = 0
     while seen < len(data):
         ids, trained = next(batches)

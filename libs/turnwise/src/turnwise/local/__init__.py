@@ -6,6 +6,7 @@
 | `policy`     | a model and its tokenizer from a folder, checked                           |
 | `forward`    | log-probs and entropy of trained tokens in packed rows                     |
 | `update`     | the GRPO loss and one optimiser step                                       |
+| `supervised` | next-token training of small policies on recorded `demonstrations`          |
 | `checkpoint` | policy, optimiser and random state on disk, whole or not at all            |
 | `threads`    | how many threads pay off                                                   |
 | `lag`        | how long the event loop was held up                                        |
