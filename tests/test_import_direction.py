@@ -1,7 +1,7 @@
 """The folder says what may import what:
 
-libs/tokendelta, libs/toolparse <- libs/turnwise <- apps; apps never import each other; slime,
-sglang, ray and megatron are imported only by turnwise.slime and turnwise.launch.
+libs/tokendelta, libs/toolparse <- libs/turnwise <- libs/taubench <- apps; apps never import each
+other; slime, sglang, ray and megatron are imported only by turnwise.slime and turnwise.launch.
 """
 
 import ast
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CLUSTER = {"slime", "sglang", "ray", "megatron"}
-OURS = {"tokendelta", "toolparse", "turnwise", "apps"}
+OURS = {"tokendelta", "toolparse", "turnwise", "taubench", "apps"}
 CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import|c?import\s+([\w.]+))", re.MULTILINE)
 
 
@@ -35,7 +35,9 @@ def imported_modules(path: Path) -> Iterator[str]:
 def allowed(path: Path) -> set[str]:
     parts = path.relative_to(ROOT).parts
     if parts[0] == "apps":
-        return {"tokendelta", "toolparse", "turnwise", ".".join(parts[:3])}
+        return {"tokendelta", "toolparse", "turnwise", "taubench", ".".join(parts[:3])}
+    if parts[1] == "taubench":
+        return {"tokendelta", "toolparse", "turnwise", "taubench"}
     if parts[1] == "turnwise":
         return {"tokendelta", "toolparse", "turnwise"}
     return {parts[1]}
@@ -70,7 +72,9 @@ def test_imports_go_one_way() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("top", ["libs/tokendelta", "libs/toolparse", "libs/turnwise", "apps"])
+@pytest.mark.parametrize(
+    "top", ["libs/tokendelta", "libs/toolparse", "libs/turnwise", "libs/taubench", "apps"]
+)
 def test_the_check_sees_every_part_of_the_tree(top: str) -> None:
     assert any(path.is_relative_to(ROOT / top) for path in sources())
 

@@ -33,6 +33,10 @@ from typing import Any
 import numpy as np
 import tokendelta
 import torch
+from taubench import Action, Environment, Task
+from taubench.episode import compact_user, default_services, run_episode
+from taubench.prompts import COMPACT_TOOLS, prompt_view
+from taubench.splits import family_splits
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
@@ -43,10 +47,6 @@ from turnwise.local.update import Updater, UpdateSettings, train_rows
 from turnwise.objective import token_weights
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
-from turnwise.taubench import Action, Environment, Task
-from turnwise.taubench.episode import compact_user, default_services, run_episode
-from turnwise.taubench.prompts import COMPACT_TOOLS, prompt_view
-from turnwise.taubench.splits import family_splits
 
 PROMPTS = 8
 SAMPLES = 8

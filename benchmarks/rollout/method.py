@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from slime_standin.methods import EndpointUser, TauWith
+from taubench.method import TauOptions
 from turnwise.engine.http import HttpPool
-from turnwise.taubench.method import TauOptions
 from turnwise.users import UserConfig
 
 TURNS = 4

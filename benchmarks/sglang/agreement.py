@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tokendelta
 from numpy.typing import NDArray
+from taubench.episode import compact_user, default_services
 from turnwise.engine import Completion, Engine, SamplingParams
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.engine.torch_engine import TorchEngine
-from turnwise.taubench.episode import compact_user, default_services
 
 from benchmarks.sglang.bench import CONTEXT, MAX_NEW_TOKENS, Bench
 from benchmarks.sglang.reference import Scored, compare, difference

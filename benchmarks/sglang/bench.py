@@ -13,13 +13,13 @@ import tokendelta
 import torch
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import make_args
+from taubench import Task
+from taubench.episode import default_services
+from taubench.splits import family_splits
 from turnwise.engine import Engine, SamplingParams
 from turnwise.engine.http import HttpPool
 from turnwise.local.policy import load_policy
 from turnwise.policy import Policy
-from turnwise.taubench import Task
-from turnwise.taubench.episode import default_services
-from turnwise.taubench.splits import family_splits
 
 from benchmarks.sglang.reference import Scored
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from taubench.episode import default_services, run_episode
 from turnwise.engine import Completion, Engine, Finish, SamplingParams
 from turnwise.engine.http import HttpPool
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.episode import Episode
 from turnwise.rollout import derive_seed
-from turnwise.taubench.episode import default_services, run_episode
 
 from benchmarks.sglang.bench import GROUP, Bench
 from benchmarks.sglang.rollout import Request, cache_by_turn

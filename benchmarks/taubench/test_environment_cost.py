@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
-from turnwise.taubench import SPLITS, Action, Environment, Task, ground_truth, load_tasks, source
+from taubench import SPLITS, Action, Environment, Task, ground_truth, load_tasks, source
 
 DROPPED_USERS = (
     "sophia_martinez_7293",

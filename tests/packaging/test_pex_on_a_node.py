@@ -130,7 +130,7 @@ def test_check_names_a_flag_that_slime_does_not_have(node: Node, tmp_path: Path)
 
 def test_the_hooks_can_be_imported_on_a_node(node: Node) -> None:
     probe = (
-        "import sys, turnwise.slime as hooks; from turnwise.taubench import load_tasks;"
+        "import sys, turnwise.slime as hooks; from taubench import load_tasks;"
         "print('%d.%d' % sys.version_info[:2], callable(hooks.generate),"
         " len(load_tasks('retail', 'test')))"
     )

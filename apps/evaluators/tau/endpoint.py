@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 import aiohttp
+from taubench.episode import Services
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.engine.chat import ChatClient, ChatConfig
 from turnwise.episode import Boundary, BoundaryError
-from turnwise.taubench.episode import Services
 
 from apps.evaluators.tau.options import EvalOptions
 

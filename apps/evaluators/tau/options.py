@@ -8,10 +8,10 @@ from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
+from taubench import SPLITS
+from taubench.strategies import Strategy
 from turnwise.config import CommandConfig
 from turnwise.engine.chat import check_url
-from turnwise.taubench import SPLITS
-from turnwise.taubench.strategies import Strategy
 from turnwise.users import UserConfig
 
 FAMILY = ("held-out", "tune")

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import tokendelta
+from taubench import Task, load_tasks, noop_baseline
+from taubench.desk import USER_MAY_CHANGE, Desk, open_desk, without_demonstrated
+from taubench.splits import family_splits
 from turnwise.command import StopRun
 from turnwise.config import ConfigError, parse_args
 from turnwise.engine import SamplingParams
@@ -26,9 +29,6 @@ from turnwise.rollout import Rollout
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, as_row, metric_means, parse_row
 from turnwise.run.summary import EvalSummary, Measure, write_summary
-from turnwise.taubench import Task, load_tasks, noop_baseline
-from turnwise.taubench.desk import USER_MAY_CHANGE, Desk, open_desk, without_demonstrated
-from turnwise.taubench.splits import family_splits
 from turnwise.trials import TrialError, by_task, mean_score, pass_hat_k
 
 from apps.evaluators.tau.endpoint import check_endpoint, make_client

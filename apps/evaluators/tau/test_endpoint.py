@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from taubench import Task, load_tasks
 from turnwise.command import run_command
-from turnwise.taubench import Task, load_tasks
 
 from apps.evaluators.tau import endpoint as endpoint_module
 from apps.evaluators.tau import run as evaluator
@@ -139,7 +139,7 @@ def _task_of(messages: list[Json]) -> Task:
 
 
 def _openings() -> list[str]:
-    from turnwise.taubench.episode import default_services
+    from taubench.episode import default_services
 
     services = default_services("compact")
     return [asyncio.run(services.user().reset(task)) for task in TASKS]

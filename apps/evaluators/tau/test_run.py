@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from taubench import Task
+from taubench.fewshot import demonstrated
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 from turnwise.rollout import Rollout
-from turnwise.taubench import Task
-from turnwise.taubench.fewshot import demonstrated
 
 from apps.evaluators.tau import run as evaluator
 from apps.evaluators.tau.run import Player, evaluate_here

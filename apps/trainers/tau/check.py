@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from taubench.method import TauOptions
 from turnwise.command import run_command
 from turnwise.config import ConfigError
 from turnwise.launch.flags import ask_slime, versions
@@ -44,7 +45,6 @@ from turnwise.launch.tau_checks import (
     check_user,
     load_tokenizer,
 )
-from turnwise.taubench.method import TauOptions
 
 ASK_TIMEOUT_S = 50.0
 

@@ -14,13 +14,13 @@ import numpy as np
 import tokendelta
 from jinja2 import Template
 from numpy.typing import NDArray
+from taubench import Action
+from taubench.episode import default_services, run_episode
+from taubench.prompts import prompt_view
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.policy import Policy
-from turnwise.taubench import Action
-from turnwise.taubench.episode import default_services, run_episode
-from turnwise.taubench.prompts import prompt_view
 
 from apps.trainers.tau.synthetic import Case, CaseEnvironment, CaseUser, make_case
 from apps.trainers.tau.tokenizer import CHAT_TEMPLATE, encode

@@ -8,16 +8,16 @@ from typing import ClassVar, Literal
 
 import tokendelta
 from pydantic import Field, model_validator
+from taubench import Task, load_tasks, noop_baseline, training_tasks
+from taubench.desk import USER_MAY_CHANGE, open_desk, without_demonstrated
+from taubench.splits import family_splits
+from taubench.strategies import Strategy
 from turnwise.config import ConfigError
 from turnwise.local.command import LocalTrainer
 from turnwise.local.options import SHIPPED, TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.trainer import Job
 from turnwise.objective import Objective
-from turnwise.taubench import Task, load_tasks, noop_baseline, training_tasks
-from turnwise.taubench.desk import USER_MAY_CHANGE, open_desk, without_demonstrated
-from turnwise.taubench.splits import family_splits
-from turnwise.taubench.strategies import Strategy
 from turnwise.users import UserConfig
 
 SHIPPED_POLICY = Path(__file__).parent / "policy"

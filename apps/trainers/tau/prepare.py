@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
+from taubench import SPLITS, SourceError, Task, load_tasks
+from taubench.fewshot import demonstrated
 from turnwise.command import run_command
 from turnwise.config import CommandConfig, ConfigError, parse_args
-from turnwise.taubench import SPLITS, SourceError, Task, load_tasks
-from turnwise.taubench.fewshot import demonstrated
 
 FlagName = Literal[
     "gt-write-fails", "order-dependent", "noop-reward", "short-outputs", "demonstrated"

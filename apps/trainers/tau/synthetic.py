@@ -25,11 +25,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal
 
+from taubench import Action, Environment, Reward, Task
+from taubench.episode import compact_user
+from taubench.source import domain_files
+from taubench.tables import Snapshot
 from turnwise.rollout import derive_seed
-from turnwise.taubench import Action, Environment, Reward, Task
-from turnwise.taubench.episode import compact_user
-from turnwise.taubench.source import domain_files
-from turnwise.taubench.tables import Snapshot
 from turnwise.users import UserReply
 from turnwise.users.script import write_script
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from taubench.fewshot import demonstrated
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -23,7 +24,6 @@ from transformers import (
 )
 from turnwise.command import run_command
 from turnwise.local.policy import load_policy
-from turnwise.taubench.fewshot import demonstrated
 
 from apps.trainers.tau.local import SHIPPED_POLICY, TauOptions, make_job
 from apps.trainers.tau.train import train

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import tokendelta
 import torch
+from taubench.episode import default_services, run_episode
+from taubench.splits import family_splits
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
 from turnwise.policy import Policy
 from turnwise.rollout import derive_seed
-from turnwise.taubench.episode import default_services, run_episode
-from turnwise.taubench.splits import family_splits
 
 from apps.trainers.tau.warmstart import WarmstartConfig
 

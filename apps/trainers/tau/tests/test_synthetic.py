@@ -5,9 +5,9 @@ from collections import Counter
 from typing import get_args
 
 import pytest
-from turnwise.taubench import load_tasks
-from turnwise.taubench.source import domain_files
-from turnwise.taubench.splits import orders
+from taubench import load_tasks
+from taubench.source import domain_files
+from taubench.splits import orders
 
 from apps.trainers.tau import synthetic
 from apps.trainers.tau.synthetic import (

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tokendelta
 import torch
+from taubench.prompts import prompt_view
+from taubench.splits import family_splits
 from turnwise.config import ConfigError
 from turnwise.local.supervised import Schedule, replay_batches
-from turnwise.taubench.prompts import prompt_view
-from turnwise.taubench.splits import family_splits
 
 from apps.trainers.tau.demonstrations import corpus, play, record
 from apps.trainers.tau.supervised import (

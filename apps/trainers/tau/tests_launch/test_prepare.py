@@ -3,9 +3,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from taubench import load_tasks
+from taubench.fewshot import demonstrated
 from turnwise.config import ConfigError
-from turnwise.taubench import load_tasks
-from turnwise.taubench.fewshot import demonstrated
 
 from apps.trainers.tau.prepare import prepare
 

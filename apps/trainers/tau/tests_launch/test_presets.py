@@ -7,12 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from taubench.method import TauMethod
 from turnwise.config import ConfigError
 from turnwise.launch.flags import check_arguments
 from turnwise.launch.plan import Plan, custom_config_text, make_plan
 from turnwise.launch.preset import read_run
 from turnwise.method import make_method
-from turnwise.taubench.method import TauMethod
 
 HERE = Path(__file__).parent
 PRESETS = sorted((HERE.parent / "presets").glob("*.toml"))

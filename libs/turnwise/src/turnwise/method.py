@@ -21,11 +21,11 @@ from turnwise.users import User
 MakeUser = Callable[[], User]
 
 BUILT_IN = {
-    "tau": "turnwise.taubench.method:make_method",
+    "tau": "taubench.method:make_method",
     "agentflow": "apps.trainers.agentflow.method:make_method",
 }
 OPTIONS = {
-    "tau": "turnwise.taubench.method:TauOptions",
+    "tau": "taubench.method:TauOptions",
     "agentflow": "apps.trainers.agentflow.config:AgentFlowOptions",
 }
 """The `Config` of each built-in method's options, by which a run's file is checked."""

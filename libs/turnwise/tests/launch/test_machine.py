@@ -3,6 +3,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from taubench import Environment, TaskFlags, load_tasks
 from turnwise.launch import machine
 from turnwise.launch.lines import Line
 from turnwise.launch.machine import check_disk, check_gpus, training_bytes
@@ -10,7 +11,6 @@ from turnwise.launch.model_files import parameters
 from turnwise.launch.plan import Plan, make_plan
 from turnwise.launch.preset import read_run
 from turnwise.launch.tau_checks import check_grader
-from turnwise.taubench import Environment, TaskFlags, load_tasks
 
 Usage = namedtuple("Usage", "total used free")
 FILE = """

@@ -16,11 +16,11 @@ from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants:
 from slime_standin.contract import to_train_data
 from slime_standin.desk import GOODBYE, Desk, Speaker, customer, openings, prompts
 from slime_standin.servers import Call, FakeSGLang, FakeUser, Turn, body, edit, status
+from taubench.fewshot import demonstrated
+from taubench.strategies import STRATEGIES
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
 from turnwise.slime import books, close, generate, hooks, rollout_log
-from turnwise.taubench.fewshot import demonstrated
-from turnwise.taubench.strategies import STRATEGIES
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
 

@@ -13,6 +13,7 @@ import torch
 from slime_standin.desk import Desk, openings, prompts, scores, words
 from slime_standin.methods import patient_user
 from slime_standin.servers import Call, FakeSGLang, Turn
+from taubench.episode import compact_user, default_services, run_episode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from turnwise.engine import Engine, SamplingParams
 from turnwise.engine.scripted import Reply, ScriptedEngine, reply
@@ -21,7 +22,6 @@ from turnwise.episode import Episode
 from turnwise.policy import Policy
 from turnwise.rollout import derive_seed
 from turnwise.slime import generate
-from turnwise.taubench.episode import compact_user, default_services, run_episode
 from turnwise.users import User
 
 PARAMS: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 96}

@@ -30,7 +30,7 @@ TAU = {"method": "tau", "user": {"strategy": "offline"}}
         ({"method": "taus"}, "'taus' is neither one of tau, agentflow nor an import path"),
         ({"method": "json:dumps"}, "json:dumps gives str, not a turnwise Method"),
         ({"method": "nowhere.at:all"}, "nowhere.at:all"),
-        ({"method": "turnwise.taubench.method:nothing"}, "nothing"),
+        ({"method": "taubench.method:nothing"}, "nothing"),
         ({**TAU, "max_turn": 3}, "turnwise.max-turn"),
         ({**TAU, "max_turns": 0}, "turnwise.max-turns: .* found 0"),
         ({**TAU, "env": "hotel"}, "turnwise.env: .* found 'hotel'"),

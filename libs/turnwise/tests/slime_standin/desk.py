@@ -13,11 +13,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from taubench import Task, user_profile
+from taubench.episode import compact_user
+from taubench.splits import family_tasks
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from turnwise.taubench import Task, user_profile
-from turnwise.taubench.episode import compact_user
-from turnwise.taubench.splits import family_tasks
 from turnwise.users.script import write_script
 
 from .servers import Call, Turn

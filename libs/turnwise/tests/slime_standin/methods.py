@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import tokendelta
+from taubench.method import TauMethod, TauOptions
+from taubench.task import STOP, Task
 from turnwise.engine.http import HttpPool
 from turnwise.episode import Ending, Episode
 from turnwise.method import Job, Method
-from turnwise.taubench.method import TauMethod, TauOptions
-from turnwise.taubench.task import STOP, Task
 from turnwise.users import OfflineUser, User, UserReply
 from turnwise.users.protocol import User as UserProtocol
 

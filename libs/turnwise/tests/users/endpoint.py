@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
-from turnwise.taubench import Task
+from taubench import Task
 from turnwise.users import UserConfig, UserMaker
 
 Messages = list[dict[str, str]]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from taubench import STOP
 from turnwise.command import RunError
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary
-from turnwise.taubench import STOP
 from turnwise.users import CacheMiss, UserConfig, UserMaker, UserReply
 
 from .endpoint import config, customers, serving, task

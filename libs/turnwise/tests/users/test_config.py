@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from taubench import STOP
 from turnwise.config import ConfigError
-from turnwise.taubench import STOP
 from turnwise.users import HumanUser, OfflineUser, Terminal, UserConfig, UserMaker, UserReply
 
 from .endpoint import customers, task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwise.taubench import STOP
+from taubench import STOP
 from turnwise.users.markers import (
     Words,
     puts_stop_off,

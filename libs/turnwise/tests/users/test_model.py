@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 from tau_method.desk import cancel_task, policy, right_call
+from taubench import STOP
+from taubench.episode import default_services, run_episode
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
-from turnwise.taubench import STOP
-from turnwise.taubench.episode import default_services, run_episode
 from turnwise.users import User, UserMaker, UserReply
 from turnwise.users.model import MAX_DRAFTS, MAX_REFLECTIONS, MAX_REMINDERS
 from turnwise.users.prompts import GREETING, SILENCE

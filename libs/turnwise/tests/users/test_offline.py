@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from turnwise.taubench import SPLITS, STOP, Action, Environment, Task, load_tasks, user_profile
-from turnwise.taubench.flags import is_write
+from taubench import SPLITS, STOP, Action, Environment, Task, load_tasks, user_profile
+from taubench.flags import is_write
 from turnwise.users import OfflineUser, User, UserReply
 from turnwise.users.offline import MAX_REPLIES
 from turnwise.users.script import first_person, split_sentences, write_script

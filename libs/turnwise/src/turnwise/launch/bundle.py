@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from turnwise.command import PreflightError
 from turnwise.method import BUILT_IN
 
-PACKAGES = ("turnwise", "tokendelta", "toolparse", "apps")
+PACKAGES = ("turnwise", "tokendelta", "toolparse", "taubench", "apps")
 COMPILED = ("tokendelta", "toolparse")
 # Pure distributions that the image lacks; what the image has comes from the image. It has sympy,
 # and an antlr4 of the version that its omegaconf needs, which latex2sympy2-extended takes too.

@@ -13,19 +13,19 @@ from typing import Any
 
 import tokendelta
 import toolparse
-
-from turnwise.launch.lines import Line, fail, note, ok
-from turnwise.launch.plan import Plan
-from turnwise.launch.rules import whole
-from turnwise.taubench import (
+from taubench import (
     SPLITS,
     Environment,
     Task,
     load_tasks,
     noop_baseline,
 )
-from turnwise.taubench.fewshot import demonstrated
-from turnwise.taubench.method import TauOptions
+from taubench.fewshot import demonstrated
+from taubench.method import TauOptions
+
+from turnwise.launch.lines import Line, fail, note, ok
+from turnwise.launch.plan import Plan
+from turnwise.launch.rules import whole
 
 PING_TIMEOUT_S = 20.0
 # List prices in US dollars per million tokens read and written. Gemini's as its pricing page said

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from taubench.task import Task
 
 from turnwise.engine import Completion, Engine, SamplingParams
 from turnwise.engine.sglang import SGLangCompletion
 from turnwise.episode import Boundary, BoundaryError
-from turnwise.taubench.task import Task
 from turnwise.users import OfflineUser, User, UserReply
 
 IntArray = NDArray[np.int32]

@@ -22,10 +22,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
+from taubench.task import Task
+
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.run.jsonl import append_row, plain, read_rows
-from turnwise.taubench.task import Task
 from turnwise.users.protocol import User, UserReply
 
 Exchange = tuple[str | None, UserReply]

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Sequence
 from typing import TextIO
 
-from turnwise.taubench.task import STOP, Task
+from taubench.task import STOP, Task
+
 from turnwise.users.protocol import UserReply
 
 _STOP_WORDS = (STOP, "/stop")

@@ -18,9 +18,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from taubench.task import STOP, Task
+
 from turnwise.engine.chat import ChatClient, Message
 from turnwise.episode import Boundary, BoundaryError
-from turnwise.taubench.task import STOP, Task
 from turnwise.users import prompts
 from turnwise.users.markers import (
     Words,

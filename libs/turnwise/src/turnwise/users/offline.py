@@ -28,8 +28,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from turnwise.taubench.task import STOP, Task
-from turnwise.taubench.tasks import user_profile
+from taubench.task import STOP, Task
+from taubench.tasks import user_profile
+
 from turnwise.users.protocol import UserReply
 from turnwise.users.script import FACTS, Script, write_script
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from turnwise.taubench.task import Task
+from taubench.task import Task
 
 
 @dataclass(frozen=True, slots=True)
