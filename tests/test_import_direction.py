@@ -1,7 +1,8 @@
 """The folder says what may import what:
 
-libs/tokendelta, libs/toolparse <- libs/turnwise <- libs/taubench <- apps; apps never import each
-other; slime, sglang, ray and megatron are imported only by turnwise.slime and turnwise.launch.
+libs/tokendelta, libs/toolparse, libs/sandbox <- libs/turnwise <- libs/taubench <- apps; apps never
+import each other; slime, sglang, ray and megatron are imported only by turnwise.slime and
+turnwise.launch.
 """
 
 import ast
@@ -13,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 CLUSTER = {"slime", "sglang", "ray", "megatron"}
-OURS = {"tokendelta", "toolparse", "turnwise", "taubench", "apps"}
+BELOW = {"tokendelta", "toolparse", "sandbox"}
+OURS = {*BELOW, "turnwise", "taubench", "apps"}
 CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import|c?import\s+([\w.]+))", re.MULTILINE)
 
 
@@ -35,11 +37,11 @@ def imported_modules(path: Path) -> Iterator[str]:
 def allowed(path: Path) -> set[str]:
     parts = path.relative_to(ROOT).parts
     if parts[0] == "apps":
-        return {"tokendelta", "toolparse", "turnwise", "taubench", ".".join(parts[:3])}
+        return {*BELOW, "turnwise", "taubench", ".".join(parts[:3])}
     if parts[1] == "taubench":
-        return {"tokendelta", "toolparse", "turnwise", "taubench"}
+        return {*BELOW, "turnwise", "taubench"}
     if parts[1] == "turnwise":
-        return {"tokendelta", "toolparse", "turnwise"}
+        return {*BELOW, "turnwise"}
     return {parts[1]}
 
 
@@ -73,7 +75,8 @@ def test_imports_go_one_way() -> None:
 
 
 @pytest.mark.parametrize(
-    "top", ["libs/tokendelta", "libs/toolparse", "libs/turnwise", "libs/taubench", "apps"]
+    "top",
+    ["libs/tokendelta", "libs/toolparse", "libs/sandbox", "libs/turnwise", "libs/taubench", "apps"],
 )
 def test_the_check_sees_every_part_of_the_tree(top: str) -> None:
     assert any(path.is_relative_to(ROOT / top) for path in sources())
@@ -84,6 +87,8 @@ def test_the_check_sees_every_part_of_the_tree(top: str) -> None:
     [
         ("libs/tokendelta/src/tokendelta/x.py", "import turnwise.episode"),
         ("libs/toolparse/src/toolparse/x.py", "from tokendelta import pack"),
+        ("libs/sandbox/src/sandbox/x.py", "from turnwise.config import Config"),
+        ("libs/toolparse/src/toolparse/x.py", "import sandbox"),
         ("libs/turnwise/src/turnwise/x.py", "from apps.trainers.tau import train"),
         ("libs/turnwise/src/turnwise/x.py", "import slime.utils"),
         ("apps/evaluators/tau/x.py", "from apps.trainers.tau import train"),

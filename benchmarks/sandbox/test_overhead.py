@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
-from turnwise.sandbox import Ran, Sandbox, SandboxConfig, SandboxUnavailable, Tier
+from sandbox import Ran, Sandbox, SandboxConfig, SandboxUnavailable, Tier
 
 AT_ONCE = 64
 SYMPY = "import sympy; print(sympy.expand('(x + 1)**2'))"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
+from sandbox import SandboxConfig
 from turnwise.config import Config
 from turnwise.judge import JudgeConfig
 from turnwise.models import JudgeModelConfig, ModelConfig
-from turnwise.sandbox import SandboxConfig
 
 from apps.trainers.agentflow.memory import MIN_CHARACTERS
 from apps.trainers.agentflow.prompts import PromptName

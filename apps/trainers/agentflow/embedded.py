@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import tokendelta
 from numpy.typing import NDArray
+from sandbox import Isolation, Sandbox, SandboxConfig, SandboxUnavailable
 from turnwise.command import PreflightError
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
 from turnwise.judge import Judge
 from turnwise.policy import Policy
-from turnwise.sandbox import Isolation, Sandbox, SandboxConfig, SandboxUnavailable
 
 from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.helpers import rule_models

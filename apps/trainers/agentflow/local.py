@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 import tokendelta
 from pydantic import Field
+from sandbox import Isolation
 from turnwise.config import ConfigError
 from turnwise.episode import Episode
 from turnwise.local.command import LocalTrainer
@@ -22,7 +23,6 @@ from turnwise.local.trainer import Job
 from turnwise.objective import Objective
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
-from turnwise.sandbox import Isolation
 
 from apps.trainers.agentflow.embedded import Embedded, baselines, embedded
 from apps.trainers.agentflow.episode import run_episode

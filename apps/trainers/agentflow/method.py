@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sandbox import Sandbox, SandboxUnavailable
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError, Episode
 from turnwise.judge import Judge
 from turnwise.method import Job, Method
 from turnwise.models import FrozenModel, Models, make_models
 from turnwise.policy import Policy
-from turnwise.sandbox import Sandbox, SandboxUnavailable
 
 from apps.trainers.agentflow.config import ROLES, AgentFlowOptions
 from apps.trainers.agentflow.episode import run_episode

@@ -27,13 +27,13 @@ from typing import Any
 import tokendelta
 import torch
 from pydantic import Field
+from sandbox import Isolation
 from transformers import PreTrainedTokenizerFast
 from turnwise.command import run_command
 from turnwise.config import CommandConfig, ConfigError, parse_args
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.local.supervised import Schedule
 from turnwise.rollout import derive_seed
-from turnwise.sandbox import Isolation
 
 from apps.trainers.agentflow.demonstrations import corpus, record
 from apps.trainers.agentflow.embedded import embedded

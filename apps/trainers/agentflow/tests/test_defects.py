@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sandbox import Sandbox, SandboxConfig, SandboxUnavailable
 from turnwise.config import ConfigError
 from turnwise.engine.scripted import Reply, fail, reply
 from turnwise.episode import Boundary, BoundaryError, Episode
 from turnwise.group import make_groups
 from turnwise.judge import Verdict
 from turnwise.objective import token_weights
-from turnwise.sandbox import Sandbox, SandboxConfig, SandboxUnavailable
 
 from apps.trainers.agentflow import sections
 from apps.trainers.agentflow.executor import run_tool

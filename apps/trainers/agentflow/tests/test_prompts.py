@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sandbox import SandboxUnavailable
 from turnwise.command import PreflightError
-from turnwise.sandbox import SandboxUnavailable
 
 from apps.trainers.agentflow import sections
 from apps.trainers.agentflow.embedded import embedded

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from pydantic import Field
-from turnwise.config import ConfigError
-from turnwise.episode import Boundary, BoundaryError
-from turnwise.sandbox import (
+from sandbox import (
     Denied,
     OutOfMemory,
     OutputTruncated,
@@ -21,6 +19,8 @@ from turnwise.sandbox import (
     SandboxConfig,
     TimedOut,
 )
+from turnwise.config import ConfigError
+from turnwise.episode import Boundary, BoundaryError
 
 from apps.trainers.agentflow.executor import run_tool
 from apps.trainers.agentflow.prompts import describe, make_prompts

@@ -11,11 +11,11 @@ import tokendelta
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sandbox import Result, Sandbox, SandboxBroken, SandboxUnavailable, Tier
 from turnwise.command import PreflightError
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
 from turnwise.policy import Policy
-from turnwise.sandbox import Result, Sandbox, SandboxBroken, SandboxUnavailable, Tier
 
 from apps.trainers.agentflow import embedded as embedded_module
 from apps.trainers.agentflow import prompts, sections

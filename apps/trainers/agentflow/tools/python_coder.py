@@ -1,6 +1,6 @@
 """The tool that has a program written and runs it.
 
-A frozen coder writes it; what it wrote is run as it is, in `turnwise.sandbox`. A program that
+A frozen coder writes it; what it wrote is run as it is, in `sandbox`. A program that
 fails, is stopped or denied something is a result that the planner sees; only a sandbox that is
 broken loses the episode.
 """
@@ -11,10 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field
-from turnwise.config import ConfigError
-from turnwise.episode import Boundary, BoundaryError, crossing
-from turnwise.models import FrozenModel
-from turnwise.sandbox.result import (
+from sandbox.result import (
     Denied,
     OutOfMemory,
     OutputTruncated,
@@ -23,6 +20,9 @@ from turnwise.sandbox.result import (
     SandboxBroken,
     TimedOut,
 )
+from turnwise.config import ConfigError
+from turnwise.episode import Boundary, BoundaryError, crossing
+from turnwise.models import FrozenModel
 
 from apps.trainers.agentflow.memory import cut_middle
 from apps.trainers.agentflow.parse import read_code
@@ -30,7 +30,7 @@ from apps.trainers.agentflow.prompts import Prompts
 from apps.trainers.agentflow.tools.tool import Tool, ToolArguments, ToolParts, ToolResult
 
 if TYPE_CHECKING:
-    from turnwise.sandbox import Sandbox
+    from sandbox import Sandbox
 
 OUTPUT_CHARACTERS = 4_000
 ERROR_CHARACTERS = 1_000

@@ -36,7 +36,7 @@ from pydantic import BaseModel, ConfigDict
 from turnwise.models import FrozenModel
 
 if TYPE_CHECKING:
-    from turnwise.sandbox import Sandbox
+    from sandbox import Sandbox
 
     from apps.trainers.agentflow.prompts import Prompts
 

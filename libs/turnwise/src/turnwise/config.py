@@ -106,7 +106,7 @@ def read_toml(model: type[Config], path: Path) -> dict[str, Any]:
     return _field_names(model, data, path)
 
 
-def _field_names(model: type[Config], data: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def _field_names(model: type[BaseModel], data: Mapping[str, Any], path: Path) -> dict[str, Any]:
     known = {name.replace("_", "-"): name for name in model.model_fields}
     fields: dict[str, Any] = {}
     for key, value in data.items():
@@ -121,10 +121,10 @@ def _field_names(model: type[Config], data: Mapping[str, Any], path: Path) -> di
     return fields
 
 
-def _section(model: type[Config], field: str) -> type[Config] | None:
+def _section(model: type[BaseModel], field: str) -> type[BaseModel] | None:
     annotation = model.model_fields[field].annotation
     for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, Config):
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
             return candidate
     return None
 

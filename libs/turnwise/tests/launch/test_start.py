@@ -238,6 +238,7 @@ def test_the_archive_holds_our_packages_compiled_and_what_the_image_lacks(tmp_pa
     with zipfile.ZipFile(path) as archive:
         names = set(archive.namelist())
     assert {"turnwise/launch/slime_flags.tsv", "turnwise.json", "tau_trait/__init__.py"} <= names
+    assert {"sandbox/child/seccomp.py", "sandbox/pool.py"} <= names
     assert "tau_trait-0.1.1.dist-info/METADATA" in names
     assert any(name.startswith("tokendelta/") and name.endswith(".so") for name in names)
     assert not [name for name in names if "__pycache__" in name or "/tests/" in name]

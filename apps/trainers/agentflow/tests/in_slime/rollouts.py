@@ -24,6 +24,7 @@ import numpy as np
 import reducer
 import torch
 from planner import POLICY, Planner, options
+from sandbox import Sandbox, SandboxUnavailable
 from slime.observability.rollout_metrics import log_eval_rollout_data, log_rollout_data
 from slime.rollout import fully_async_rollout, sglang_rollout
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
@@ -38,7 +39,6 @@ from stage import LOGGED, arguments, manager_of
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
 from turnwise.objective import token_weights
-from turnwise.sandbox import Sandbox, SandboxUnavailable
 from turnwise.slime import books, close
 
 from apps.trainers.agentflow.problems import make_problems

@@ -16,7 +16,9 @@ from pathlib import Path, PurePosixPath
 from turnwise.command import PreflightError
 from turnwise.method import BUILT_IN
 
-PACKAGES = ("turnwise", "tokendelta", "toolparse", "taubench", "apps")
+PACKAGES = ("turnwise", "tokendelta", "toolparse", "sandbox", "taubench", "apps")
+# A method that needs one of these imports it, so where it is missing nothing needs it.
+OPTIONAL = ("sandbox", "taubench", "apps")
 COMPILED = ("tokendelta", "toolparse")
 # Pure distributions that the image lacks; what the image has comes from the image. It has sympy,
 # and an antlr4 of the version that its omegaconf needs, which latex2sympy2-extended takes too.
@@ -85,7 +87,7 @@ def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 def _package_files(package: str) -> Iterator[tuple[str, Path]]:
     spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        if package == "apps":
+        if package in OPTIONAL:
             return
         raise PreflightError(f"{package} is not installed, so it cannot be sent to the nodes")
     for folder in map(Path, spec.submodule_search_locations):

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-from pydantic import Field, SerializeAsAny, field_validator, model_validator
+from pydantic import BaseModel, Field, SerializeAsAny, field_validator, model_validator
 
 from turnwise.config import Config, ConfigError
 from turnwise.launch.flags import Flag, find_flag, model_arguments, split_arguments, unknown
@@ -229,7 +229,7 @@ def _section(model: type[ConfigT], data: Mapping[str, Any], name: str) -> Config
         raise ConfigError(f"[{name}] {error}") from None
 
 
-def _fields(model: type[Config], section: Mapping[str, Any], place: str) -> dict[str, Any]:
+def _fields(model: type[BaseModel], section: Mapping[str, Any], place: str) -> dict[str, Any]:
     """A section's keys as the fields of `model`, tables within it included."""
     known = {field.replace("_", "-"): field for field in model.model_fields}
     fields: dict[str, Any] = {}
@@ -245,10 +245,10 @@ def _fields(model: type[Config], section: Mapping[str, Any], place: str) -> dict
     return fields
 
 
-def _table(model: type[Config], field: str) -> type[Config] | None:
-    """The `Config` that a field holds, if it holds one."""
+def _table(model: type[BaseModel], field: str) -> type[BaseModel] | None:
+    """The model that a field holds, if it holds one."""
     annotation = model.model_fields[field].annotation
     for found in (annotation, *get_args(annotation)):
-        if isinstance(found, type) and issubclass(found, Config):
+        if isinstance(found, type) and issubclass(found, BaseModel):
             return found
     return None

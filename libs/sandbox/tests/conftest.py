@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from turnwise.sandbox import Sandbox, SandboxConfig, SandboxUnavailable, Tier
+from sandbox import Sandbox, SandboxConfig, SandboxUnavailable, Tier
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["namespaces", "landlock"])

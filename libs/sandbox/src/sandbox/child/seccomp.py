@@ -15,7 +15,7 @@ import platform
 import signal
 import struct
 
-from turnwise.sandbox.inside.syscalls import ALLOWED, INSPECTED, METADATA
+from sandbox.child.syscalls import ALLOWED, INSPECTED, METADATA
 
 _LOAD, _JEQ, _JGE, _AND, _RET = 0x20, 0x15, 0x35, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000

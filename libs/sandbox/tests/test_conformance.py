@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from turnwise.sandbox import Sandbox, SandboxConfig, SandboxUnavailable, Tier
-from turnwise.sandbox.conformance import suite
+from sandbox import Sandbox, SandboxConfig, SandboxUnavailable, Tier
+from sandbox.conformance import suite
 
 PROGRAMS = suite.programs()
 

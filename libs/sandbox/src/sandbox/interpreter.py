@@ -39,7 +39,7 @@ _MODULES = (
     "supervisor",
     "zygote",
 )
-_PACKAGE = "turnwise.sandbox.inside"
+_PACKAGE = "sandbox.child"
 _OTHERS = ("site-packages", "dist-packages")
 _SYSTEM = (
     "/lib64",

@@ -24,9 +24,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from turnwise.sandbox.inside import landlock, snippet, tree
-from turnwise.sandbox.inside.confine import Walls
-from turnwise.sandbox.inside.supervisor import clear, supervise
+from sandbox.child import landlock, snippet, tree
+from sandbox.child.confine import Walls
+from sandbox.child.supervisor import clear, supervise
 
 
 class Promised(MetaPathFinder):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from turnwise.sandbox import (
+from sandbox import (
     Denied,
     Ran,
     Result,
@@ -25,7 +25,7 @@ from turnwise.sandbox import (
     TimedOut,
     interpreter,
 )
-from turnwise.sandbox.conformance.suite import descendants
+from sandbox.conformance.suite import descendants
 
 SLEEP = "import time; print('up'); time.sleep(600)"
 
@@ -155,7 +155,7 @@ async def test_the_death_of_the_owner_ends_everything(sandbox: Sandbox, tmp_path
     owner = (
         "import asyncio, json, sys\n"
         "sys.path[:] = json.loads(sys.argv[1])\n"
-        "from turnwise.sandbox import Sandbox, SandboxConfig\n"
+        "from sandbox import Sandbox, SandboxConfig\n"
         "async def main():\n"
         "    sandbox = Sandbox(SandboxConfig(isolation=sys.argv[2], packages=()))\n"
         "    await sandbox.start()\n"
@@ -298,7 +298,7 @@ async def test_start_says_the_tier_and_each_result_repeats_it() -> None:
 
 
 async def test_auto_refuses_where_no_tier_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnwise.sandbox.pool.unmet", lambda tier: f"no {tier} here")
+    monkeypatch.setattr("sandbox.pool.unmet", lambda tier: f"no {tier} here")
     sandbox = Sandbox(SandboxConfig(packages=()))
     with pytest.raises(SandboxUnavailable, match=r"no namespaces here.*no landlock here.*'none'"):
         await sandbox.start()
@@ -306,7 +306,7 @@ async def test_auto_refuses_where_no_tier_holds(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_a_tier_whose_walls_do_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnwise.sandbox.pool.SELF_CHECK", "print('network process')")
+    monkeypatch.setattr("sandbox.pool.SELF_CHECK", "print('network process')")
     sandbox = Sandbox(SandboxConfig(packages=()))
     with pytest.raises(SandboxUnavailable, match="network process"):
         await sandbox.start()
@@ -314,7 +314,7 @@ async def test_a_tier_whose_walls_do_not_hold_is_refused(monkeypatch: pytest.Mon
 
 
 async def test_an_interpreter_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnwise.sandbox.interpreter.BOOT", "raise SystemExit('no such thing')")
+    monkeypatch.setattr("sandbox.interpreter.BOOT", "raise SystemExit('no such thing')")
     with pytest.raises(SandboxUnavailable, match="no such thing"):
         await Sandbox(SandboxConfig(isolation="none", packages=())).start()
     assert descendants() == set()

@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from turnwise.sandbox import interpreter
-from turnwise.sandbox.box import box_command
-from turnwise.sandbox.interpreter import Interpreter, SandboxUnavailable
-from turnwise.sandbox.result import Tier
+from sandbox import interpreter
+from sandbox.box import box_command
+from sandbox.interpreter import Interpreter, SandboxUnavailable
+from sandbox.result import Tier
 
 START_S = 120.0
 STOP_S = 10.0
@@ -96,7 +96,7 @@ class Job:
 
 
 class Worker:
-    """A waiting interpreter that forks for each job; see `inside.zygote`."""
+    """A waiting interpreter that forks for each job; see `child.zygote`."""
 
     def __init__(self, python: Interpreter, tier: Tier, *, box_mb: int) -> None:
         """Args: the interpreter, its isolation, and the size of a box's temporary file system."""

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import shutil
 
-from turnwise.sandbox.interpreter import Interpreter, SandboxUnavailable
+from sandbox.interpreter import Interpreter, SandboxUnavailable
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 # What the waiting interpreter keeps to give each snippet a user and a folder of its own.

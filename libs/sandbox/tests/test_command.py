@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from turnwise.command import run_command
-from turnwise.sandbox import Ran
-from turnwise.sandbox import __main__ as command
-from turnwise.sandbox.conformance import suite, table
+from sandbox import Ran
+from sandbox import __main__ as command
+from sandbox.conformance import suite, table
 
 HELD = suite.Program(family="files", name="one", tries="read | write", code="print('fine')")
 HARMLESS = suite.Program(family="output", name="two", tries="print", code="print('ESCAPED')")
@@ -50,7 +49,7 @@ def test_all_held_is_success_and_the_page_is_rewritten(
     monkeypatch.setattr(suite, "programs", lambda: [HELD])
     page = tmp_path / "page.md"
     page.write_text(f"{table.BEGIN}\n{table.END}\n")
-    assert run_command(command.check, ["--table", str(page)]) == 0
+    assert command.check(["--table", str(page)]) == 0
     assert "1 of 1 held" in capsys.readouterr().out
     assert "1 programs in 1 families" in page.read_text()
 
@@ -59,7 +58,7 @@ def test_an_escape_fails_the_preflight_and_names_the_program(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(suite, "programs", lambda: [HELD, HARMLESS])
-    assert run_command(command.check, []) == 3
+    assert command.check([]) == 3
     seen = capsys.readouterr()
     assert "output, two: 1 attempts went through" in seen.out
     assert "were not held" in seen.err
@@ -68,8 +67,8 @@ def test_an_escape_fails_the_preflight_and_names_the_program(
 def test_a_machine_without_a_tier_fails_the_preflight(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("turnwise.sandbox.pool.unmet", lambda tier: "not in this test")
-    assert run_command(command.check, []) == 3
+    monkeypatch.setattr("sandbox.pool.unmet", lambda tier: "not in this test")
+    assert command.check([]) == 3
     seen = capsys.readouterr()
     assert "landlock: not here: not in this test" in seen.out
 
@@ -77,9 +76,9 @@ def test_a_machine_without_a_tier_fails_the_preflight(
 def test_a_page_without_a_place_for_the_table_is_a_usage_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("turnwise.sandbox.pool.unmet", lambda tier: "not in this test")
+    monkeypatch.setattr("sandbox.pool.unmet", lambda tier: "not in this test")
     page = tmp_path / "page.md"
     page.write_text("no marks")
-    assert run_command(command.check, ["--table", str(page)]) == 2
+    assert command.check(["--table", str(page)]) == 2
     assert "no table to replace" in capsys.readouterr().err
     assert page.read_text() == "no marks"

@@ -13,11 +13,11 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Self
 
-from turnwise.sandbox import interpreter
-from turnwise.sandbox.config import SandboxConfig
-from turnwise.sandbox.interpreter import Interpreter, SandboxUnavailable
-from turnwise.sandbox.probe import SELF_CHECK, unmet
-from turnwise.sandbox.result import (
+from sandbox import interpreter
+from sandbox.config import SandboxConfig
+from sandbox.interpreter import Interpreter, SandboxUnavailable
+from sandbox.probe import SELF_CHECK, unmet
+from sandbox.result import (
     Denied,
     OutOfMemory,
     OutputTruncated,
@@ -27,7 +27,7 @@ from turnwise.sandbox.result import (
     Tier,
     TimedOut,
 )
-from turnwise.sandbox.worker import Job, Worker, WorkerGone
+from sandbox.worker import Job, Worker, WorkerGone
 
 _WALLED: tuple[Tier, ...] = ("namespaces", "landlock")
 _SPARE_DISK_MB = 16

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwise.sandbox.inside import seccomp, syscalls, tree
+from sandbox.child import seccomp, syscalls, tree
 
 ALLOW, KILL, EPERM, ENOSYS = (
     0x7FFF0000,

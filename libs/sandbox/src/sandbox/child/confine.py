@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from turnwise.sandbox.inside import landlock, seccomp
+from sandbox.child import landlock, seccomp
 
 _PDEATHSIG, _DUMPABLE, _KEEPCAPS, _NO_NEW_PRIVS = 1, 4, 8, 38
 _CHOWN, _DAC_OVERRIDE, _DAC_READ_SEARCH, _SETGID, _SETUID = 0, 1, 2, 6, 7

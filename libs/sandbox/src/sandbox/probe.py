@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from turnwise.sandbox.box import bubblewrap
-from turnwise.sandbox.inside import landlock, seccomp
-from turnwise.sandbox.result import Tier
+from sandbox.box import bubblewrap
+from sandbox.child import landlock, seccomp
+from sandbox.result import Tier
 
 SELF_CHECK = """
 import os, signal, socket

@@ -1,18 +1,17 @@
-"""Tries the sandbox on this machine: `python -m turnwise.sandbox`."""
+"""Tries the sandbox on this machine: `python -m sandbox`."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from turnwise.command import PreflightError, run_command
-from turnwise.config import CommandConfig, ConfigError, parse_args
-from turnwise.sandbox.conformance import suite, table
-from turnwise.sandbox.interpreter import SandboxUnavailable
-from turnwise.sandbox.pool import Sandbox
-from turnwise.sandbox.result import Tier
+from sandbox.conformance import suite, table
+from sandbox.interpreter import SandboxUnavailable
+from sandbox.pool import Sandbox
+from sandbox.result import Tier
 
 DESCRIPTION = (
     "Runs every hostile program of the conformance suite on each tier that this machine offers,"
@@ -22,22 +21,17 @@ DESCRIPTION = (
 TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 
 
-class Options(CommandConfig):
-    """What to do with the outcome."""
-
-    table: Path | None = None
-    """Markdown file whose generated table is replaced."""
-
-
-def check(argv: Sequence[str]) -> None:
-    """The command: tries every tier, prints a line each, and the escapes.
-
-    Raises:
-        ConfigError: when the file has no place for the table.
-        PreflightError: when no tier is offered here, or one did not hold.
-    """
-    options = parse_args(Options, argv, prog="sandbox", description=DESCRIPTION)
-    page = "" if options.table is None else _page(options.table)
+def check(argv: Sequence[str]) -> int:
+    """The command: tries every tier, prints a line each, and the escapes; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="sandbox", description=DESCRIPTION, allow_abbrev=False)
+    parser.add_argument(
+        "--table", type=Path, help="Markdown file whose generated table is replaced"
+    )
+    options = parser.parse_args(argv)
+    try:
+        page = "" if options.table is None else _page(options.table)
+    except (OSError, ValueError) as error:
+        return _failed(2, f"--table {options.table}: {error}")
     programs = suite.programs()
     tried, refused = asyncio.run(_try_all(programs))
     if options.table is not None:
@@ -45,17 +39,20 @@ def check(argv: Sequence[str]) -> None:
         options.table.write_text(table.replace(page, rendered), "utf-8")
     wrong = sum(bool(attempt.wrong) for attempts in tried.values() for attempt in attempts)
     if wrong:
-        raise PreflightError(f"{wrong} attempts were not held")
+        return _failed(3, f"{wrong} attempts were not held")
     if not tried:
-        raise PreflightError("no tier holds on this machine; see the reasons above")
+        return _failed(3, "no tier holds on this machine; see the reasons above")
+    return 0
+
+
+def _failed(code: int, what: str) -> int:
+    print(f"error: {what}", file=sys.stderr)
+    return code
 
 
 def _page(path: Path) -> str:
-    try:
-        text = path.read_text("utf-8")
-        table.replace(text, "")
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--table {path}: {error}") from None
+    text = path.read_text("utf-8")
+    table.replace(text, "")
     return text
 
 
@@ -84,7 +81,11 @@ async def _try_all(
 
 
 def main() -> None:
-    sys.exit(run_command(check, sys.argv[1:]))
+    try:
+        code = check(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = _failed(130, "interrupted")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ CONTAINER = (
 PROGRAM = """
 import asyncio, json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from turnwise.sandbox import Sandbox, SandboxConfig
-from turnwise.sandbox.conformance import suite
+from sandbox import Sandbox, SandboxConfig
+from sandbox.conformance import suite
 
 async def main():
     chosen = [p for p in suite.programs() if p.family in ("files", "system calls") or p.harmless]

@@ -18,8 +18,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from turnwise.sandbox.inside import snippet, tree
-from turnwise.sandbox.inside.confine import Limits, Walls
+from sandbox.child import snippet, tree
+from sandbox.child.confine import Limits, Walls
 
 _SETUP_S = 60.0
 _PATIENCE_S = 60.0

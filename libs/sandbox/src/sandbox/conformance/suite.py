@@ -16,10 +16,10 @@ import tomllib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from turnwise.sandbox.config import SandboxConfig
-from turnwise.sandbox.conformance import prelude
-from turnwise.sandbox.pool import Sandbox
-from turnwise.sandbox.result import Result, SandboxBroken, Tier
+from sandbox.config import SandboxConfig
+from sandbox.conformance import prelude
+from sandbox.pool import Sandbox
+from sandbox.result import Result, SandboxBroken, Tier
 
 FAMILIES = (
     "files",
@@ -83,7 +83,7 @@ class Attempt:
 
 def programs() -> list[Program]:
     """All programs, in the order of the families."""
-    folder = importlib.resources.files("turnwise.sandbox.conformance")
+    folder = importlib.resources.files("sandbox.conformance")
     found = []
     for family in FAMILIES:
         table = tomllib.loads(folder.joinpath(f"{family}.toml").read_text("utf-8"))

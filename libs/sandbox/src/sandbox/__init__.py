@@ -8,10 +8,10 @@
 a user of its own). Where neither holds it refuses.
 """
 
-from turnwise.sandbox.config import Isolation, SandboxConfig
-from turnwise.sandbox.interpreter import SandboxUnavailable
-from turnwise.sandbox.pool import Sandbox
-from turnwise.sandbox.result import (
+from sandbox.config import Isolation, SandboxConfig
+from sandbox.interpreter import SandboxUnavailable
+from sandbox.pool import Sandbox
+from sandbox.result import (
     Denied,
     OutOfMemory,
     OutputTruncated,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from pydantic import Field
-
-from turnwise.config import Config
+from pydantic import BaseModel, ConfigDict, Field
 
 Isolation = Literal["auto", "namespaces", "landlock", "none"]
 
@@ -18,8 +16,10 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-class SandboxConfig(Config):
-    """How snippets run, and what each of them may use."""
+class SandboxConfig(BaseModel):
+    """How snippets run, and what each of them may use; a section of a larger configuration too."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     isolation: Isolation = "auto"
     """The walls: `auto` takes the strongest that holds here and refuses where none does; `none`

@@ -64,7 +64,7 @@ def run(code: str, status: int) -> NoReturn:
 @functools.cache
 def own_modules() -> tuple[str, ...]:
     """Names of our modules. Called before the forks: a look at every name copies their pages."""
-    return tuple(name for name in sys.modules if name.partition(".")[0] == "turnwise")
+    return tuple(name for name in sys.modules if name.partition(".")[0] == "sandbox")
 
 
 def prepare(work: str) -> None:
