@@ -17,7 +17,7 @@ from taubench.method import TauOptions
 from turnwise.command import run_command
 from turnwise.config import ConfigError
 from turnwise.launch.flags import ask_slime, versions
-from turnwise.launch.lines import Check, Line, fail, ok, print_table, run_checks, skip
+from turnwise.preflight import Check, Line, fail, ok, print_table, run_checks, skip
 from turnwise.launch.machine import (
     check_disk,
     check_gpus,

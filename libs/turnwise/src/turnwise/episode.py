@@ -16,6 +16,8 @@ boundaries wraps the call in `crossing(boundary)`; the episode loop turns the re
 from __future__ import annotations
 
 import asyncio
+import math
+import numbers
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -46,11 +48,18 @@ class Limit(StrEnum):
 
 
 class BoundaryError(Exception):
-    """A failure beyond the policy's control, at `boundary`."""
+    """A failure beyond the policy's control, at `boundary`.
+
+    Attributes:
+        boundary: What failed.
+        conversation: The `turnwise.conversation.Conversation` that it broke off, if any: what was
+            said until then still belongs to the lost episode's trace.
+    """
 
     def __init__(self, boundary: Boundary, message: str) -> None:
         super().__init__(message)
         self.boundary = boundary
+        self.conversation: Any = None
 
 
 class DeadlineExceeded(BoundaryError):
@@ -158,5 +167,24 @@ class Episode:
     wall_s: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.score is not None:
+            object.__setattr__(self, "score", as_score(self.score))
         if (self.score is not None) != self.ending.by_policy:
             raise ValueError(f"score {self.score!r} with ending {self.ending.label!r}")
+
+
+def as_score(value: object) -> float:
+    """A reward as a float: the one rule, before it enters a group.
+
+    Numbers of Python and NumPy count; truth values, text and what is not finite do not.
+
+    Raises:
+        ValueError: saying what was found.
+    """
+    # A NumPy bool is no numbers.Real, a Python one is.
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise ValueError(f"a score must be a number, found {type(value).__name__} {value!r:.80}")
+    score = float(value)
+    if not math.isfinite(score):
+        raise ValueError(f"a score must be finite, found {score}")
+    return score

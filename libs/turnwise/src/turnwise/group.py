@@ -9,8 +9,8 @@ Shapes: `scores_G` is float64[G], one entry per rollout of the group, NaN where 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -89,6 +89,42 @@ def drop_reason(scores_G: NDArray[np.float64], *, require_spread: bool = True) -
     if require_spread and not _std(scored) > MIN_STD:
         return Drop.ZERO_STD
     return None
+
+
+def scored_by_group(
+    episodes: Sequence[Episode],
+    group_scores: Callable[[Sequence[Episode]], Sequence[float | None]],
+) -> list[Episode]:
+    """The episodes with the scores that a method gives the members of each group.
+
+    Args:
+        episodes: Of any groups, in any order, which is kept.
+        group_scores: See `turnwise.method.Method`.
+
+    Raises:
+        ValueError: not one score a member, one for a member without, or none for one with a score;
+            a score that is no finite number.
+    """
+    members: dict[str, list[int]] = {}
+    for place, episode in enumerate(episodes):
+        members.setdefault(episode.group_id, []).append(place)
+    scored = list(episodes)
+    for group_id, places in members.items():
+        group = [episodes[place] for place in places]
+        scores = group_scores(group)
+        if len(scores) != len(group):
+            raise ValueError(
+                f"group {group_id}: {len(group)} members, but group_scores gave {len(scores)}"
+            )
+        for place, episode, score in zip(places, group, scores, strict=True):
+            if (score is None) != (episode.score is None):
+                raise ValueError(
+                    f"group {group_id}: {episode.rollout_id} ended as {episode.ending.label} with"
+                    f" score {episode.score}, but group_scores gave it {score!r}"
+                )
+            if score is not None:
+                scored[place] = replace(episode, score=score)
+    return scored
 
 
 def make_groups(

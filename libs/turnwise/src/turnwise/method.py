@@ -1,136 +1,270 @@
-"""A method by its name: the agent loop with its reward that a backend or an evaluator plays.
+"""A method: an agent loop with its tools and its reward, written once.
 
-`tau` and `agentflow` are built in; any other is named by its import path,
-`package.module:function`, a function of the options that returns a `Method`. Built-in ones are
-imported when they are asked for: what plays episodes does not depend on them.
+The local backend, slime's hooks and the evaluators play it through this class and through nothing
+else. A method of one's own is a file with a subclass:
+
+    class Sums(Method[MethodOptions, Task]):
+        def task(self, row): ...
+        async def run(self, rollout, policy):
+            async with Conversation(policy, rollout) as talk: ...
+
+It is named by its import path, `package.module:Class`. A name without a colon is the `METHOD` of
+`apps.trainers.NAME.method`.
 """
 
 from __future__ import annotations
 
 import importlib
+import logging
+import os
+import re
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from turnwise.config import Config, ConfigError
-from turnwise.episode import Episode
-from turnwise.policy import Policy
-from turnwise.users import User
+import toolparse
+from pydantic import field_validator
 
-MakeUser = Callable[[], User]
+from turnwise.command import PreflightError, StopRun
+from turnwise.config import Config, ConfigError, nearest
+from turnwise.episode import Boundary, BoundaryError, Ending, Episode
+from turnwise.objective import Objective
+from turnwise.policy import AnyPolicy, Policy
+from turnwise.rollout import Rollout, unplayed
+from turnwise.rows import Row
 
-BUILT_IN = {
-    "tau": "taubench.method:make_method",
-    "agentflow": "apps.trainers.agentflow.method:make_method",
-}
-OPTIONS = {
-    "tau": "taubench.method:TauOptions",
-    "agentflow": "apps.trainers.agentflow.config:AgentFlowOptions",
-}
-"""The `Config` of each built-in method's options, by which a run's file is checked."""
+if TYPE_CHECKING:
+    import tokendelta
+
+    from turnwise.launch.plan import Plan
+    from turnwise.preflight import Check
+
+logger = logging.getLogger(__name__)
+
+OptionsT = TypeVar("OptionsT", bound="MethodOptions")
+TaskT = TypeVar("TaskT")
 
 
-def unchanged(make: MakeUser) -> MakeUser:
-    """The customers as they are."""
-    return make
+class MethodOptions(Config):
+    """What every method takes: a run's section `[method]`, or the one with the method's name."""
+
+    objective: Objective | None = None
+    """Mean of the loss over turns, a rollout's tokens (where not given) or all tokens."""
+    tool_format: str | None = None
+    """How the policy writes calls, a name of `toolparse.formats()`; found in the chat template
+    where not given."""
+    on_rewrite: Literal["keep", "fork", "error"] = "keep"
+    """What to do where the chat template rewrites history (see `tokendelta.Session`)."""
+
+    @field_validator("tool_format")
+    @classmethod
+    def _format_exists(cls, name: str | None) -> str | None:
+        formats = list(toolparse.formats())
+        if name is not None and name not in formats:
+            raise ValueError(f"unknown format of tool calls {name!r}; {nearest(name, formats)}")
+        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One episode to play.
+class Services:
+    """What a backend has for the models and services that a method opens.
 
     Attributes:
-        prompt: `Sample.prompt` as slime read it from the row (`--input-key`), or an evaluator's
-            own of the same kind.
-        label: `Sample.label`.
-        metadata: `Sample.metadata`. Read only.
-        policy: Its engine is bound to this episode.
-        rollout_id: Unique within the process.
-        group_id: Shared by the rollouts of one prompt.
-        seed: Fixes every draw of the episode.
-        wrap_user: Put around the maker of the customer, so that the replies can be kept.
+        server: The URL, up to and with `/v1`, of a model of slime's `--sglang-config` by its name;
+            raises ConfigError if there is none. None where slime does not run.
+        policy: For frozen models that share the policy's engine (`local`); None where an engine
+            belongs to its episode.
+        environ: Where keys are.
     """
 
-    prompt: object
-    label: object
-    metadata: Mapping[str, Any]
-    policy: Policy
-    rollout_id: str
-    group_id: str
-    seed: int
-    wrap_user: Callable[[MakeUser], MakeUser] = unchanged
+    server: Callable[[str], str] | None = None
+    policy: Policy | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
-class Method(ABC):
+class Method(ABC, Generic[OptionsT, TaskT]):
     """An agent loop with its reward, the same on every backend.
 
+    One object serves all episodes of a process. `open` is awaited once before the first of them,
+    `close` after the last; both run in the event loop of the episodes.
+
     Attributes:
+        Options: Of the method; a run's file and command line are checked by it.
+        name: Names run folders and the section of a run's file; of the class where "".
         fans_out: Whether an episode may have several segments even where no template rewrites
             history.
+        distributions: Packages, by their names in the package index, that must reach every node
+            beside ours.
+        shipped: The folder of the policy that `--hf-checkpoint shipped` names.
+        preset: The file of options that local training has where no `--config` is given.
+        options: The run's.
     """
 
-    fans_out: bool = False
+    Options: ClassVar[type[MethodOptions]] = MethodOptions
+    name: ClassVar[str] = ""
+    fans_out: ClassVar[bool] = False
+    distributions: ClassVar[tuple[str, ...]] = ()
+    shipped: ClassVar[Path | None] = None
+    preset: ClassVar[Path | None] = None
+
+    def __init__(self, options: OptionsT) -> None:
+        """
+        Raises:
+            ConfigError: the options name what does not exist.
+        """
+        self.options: OptionsT = options
 
     @abstractmethod
-    async def run(self, job: Job) -> Episode:
-        """Plays one episode; failures become its ending.
+    def task(self, row: Row) -> TaskT:
+        """A data row as a task, the same on every backend.
 
         Raises:
-            ConfigError: the row names what does not exist.
-            StopRun: no further episode could be played.
+            ConfigError: the row is no task; names `row.where`.
         """
 
-    def connect(self, server: Callable[[str], str]) -> None:
-        """Called once before the first episode where slime serves frozen models.
+    @abstractmethod
+    async def run(self, rollout: Rollout[TaskT], policy: AnyPolicy) -> Episode:
+        """Plays one episode. `turnwise.conversation.Conversation` asks the policy.
 
-        Args:
-            server: The URL, up to and with `/v1`, of a model of `--sglang-config` by its name;
-                raises ConfigError if there is none.
+        Raises:
+            BoundaryError: something beyond the policy failed: the episode is lost there.
+            StopRun: no further episode could be played.
+            ConfigError: no episode could be right.
+        """
+
+    async def open(self, services: Services) -> None:
+        """Makes models, users, judge and sandbox ready, and asks whether each is there.
+
+        Raises:
+            ConfigError: one can't be had as it is asked for.
+            PreflightError: one does not answer.
         """
         return None
+
+    async def close(self) -> None:
+        """Closes what `open` opened; `open` may be awaited again."""
+        return None
+
+    def group_scores(self, episodes: Sequence[Episode]) -> Sequence[float | None]:
+        """The rewards of a group's members, where they depend on one another.
+
+        Args:
+            episodes: Every member of a group, in order; a lost or cancelled one has no score.
+
+        Returns:
+            One score a member; None where it had none, and nowhere else.
+        """
+        return [episode.score for episode in episodes]
+
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        """The tools that the policy is shown, by which its chat template is audited."""
+        return ()
+
+    def rows(self, split: str) -> Sequence[Row]:
+        """The method's own tasks where a run names no data file: `train`, or what is evaluated.
+
+        Raises:
+            ConfigError: there is no such split.
+        """
+        raise ConfigError(
+            f"{method_name(type(self))} has no tasks of its own; give --prompt-data and"
+            " --eval-prompt-data"
+        )
+
+    def prompt_tokens(self, tasks: Sequence[TaskT], profile: tokendelta.Profile) -> int:
+        """Tokens of the longest first prompt of these tasks; 0 where it is not known before."""
+        return 0
+
+    async def baselines(
+        self, tasks: Mapping[str, TaskT], tokenizer: Any, profile: tokendelta.Profile
+    ) -> Mapping[str, float]:
+        """What fixed behaviours score on these tasks: `{"doing nothing": 0.05}`. After `open`."""
+        return {}
+
+    def claim(self, split: str, *, shipped: bool) -> tuple[str, ...]:
+        """What a result on the method's own tasks shows and what it does not: sentences."""
+        return ()
+
+    def players(self) -> Mapping[str, str]:
+        """Who takes part beside the policy, by role, for reports: `{"user": "offline-1"}`."""
+        return {}
+
+    def checks(self, plan: Plan) -> Mapping[str, Check]:
+        """The method's lines of `check`, by name."""
+        return {}
 
     def metrics(self) -> Mapping[str, float]:
         """Numbers of its services, totals since the start, for the trackers."""
         return {}
 
-    async def close(self) -> None:
-        """Closes what it keeps open for the running event loop."""
-        return None
+
+async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyPolicy) -> Episode:
+    """Plays one episode; every failure becomes its ending.
+
+    A `BoundaryError` loses the episode where it says, with what was said until then. Any other
+    exception is a bug of the method: it is logged and loses the episode to the environment.
+
+    Raises:
+        ConfigError, PreflightError, StopRun: no further episode could be right.
+    """
+    try:
+        return await method.run(rollout, policy)
+    except (ConfigError, PreflightError, StopRun):
+        raise
+    except BoundaryError as error:
+        lost, conversation = Ending.lost(error), error.conversation
+    except Exception as error:
+        logger.exception("episode %s: a bug of %s", rollout.rollout_id, method_name(type(method)))
+        what = f"{type(error).__name__}: {error}"
+        lost, conversation = Ending.lost(BoundaryError(Boundary.ENVIRONMENT, what)), None
+    if conversation is not None and conversation.rollout is rollout:
+        episode: Episode = conversation.episode(lost)
+        return episode
+    return unplayed(rollout, lost)
 
 
-def make_method(name: str, options: Mapping[str, Any]) -> Method:
-    """The method `name`, a built-in one or an import path.
+def find_method(name: str) -> type[Method[Any, Any]]:
+    """The method `name`: of `apps.trainers`, or an import path `package.module:Class`.
+
+    Raises:
+        ConfigError: there is no such method.
+    """
+    path, colon, attribute = name.partition(":")
+    if not colon:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise ConfigError(
+                f"method {name!r}: is neither a name nor an import path package.module:Class"
+            )
+        path, attribute = f"apps.trainers.{name}.method", "METHOD"
+    try:
+        found = getattr(_import(path), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"method {name}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ConfigError(f"method {name}: {path}:{attribute} is no class of turnwise.Method")
+    return found
+
+
+def method_name(cls: type[Method[Any, Any]]) -> str:
+    """What run folders and sections call the method: its `name`, else its class in snake case."""
+    return cls.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+
+def make_method(name: str, options: Mapping[str, Any]) -> Method[Any, Any]:
+    """The method `name` with its options, by field name.
 
     Raises:
         ConfigError: there is no such method, or its options are wrong.
     """
-    method = _load(BUILT_IN.get(name, name))(options)
-    if not isinstance(method, Method):
-        raise ConfigError(f"method: {name} gives {type(method).__name__}, not a turnwise Method")
-    return method
+    cls = find_method(name)
+    return cls(cls.Options(**options))
 
 
-def options_class(name: str) -> type[Config]:
-    """What the options of a built-in method are checked by.
-
-    Raises:
-        ConfigError: it is not built in, or this installation lacks it.
-    """
-    if name not in OPTIONS:
-        raise ConfigError(f"method: {name!r} is none of {', '.join(OPTIONS)}")
-    found: type[Config] = _load(OPTIONS[name])
-    return found
-
-
-def _load(path: str) -> Any:
-    module, colon, attribute = path.partition(":")
-    if not colon:
-        raise ConfigError(
-            f"method: {path!r} is neither one of {', '.join(BUILT_IN)} nor an import path "
-            "package.module:function"
-        )
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"method: {path}: {error}") from error
+def _import(module: str) -> Any:
+    """A module, found from the current folder as well, as `python -m` does."""
+    if "" not in sys.path and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    return importlib.import_module(module)

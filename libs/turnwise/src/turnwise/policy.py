@@ -1,4 +1,9 @@
-"""What is trained or evaluated: an engine, and how its tokens become text and tool calls."""
+"""What is trained or evaluated: an engine, and how its tokens become text and tool calls.
+
+A `Policy` samples tokens and can be trained. An `EndpointPolicy` is a model behind an
+OpenAI-compatible endpoint, which can be evaluated alone. A method need not tell them apart:
+`turnwise.conversation.Conversation` speaks to both.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ import tokendelta
 from numpy.typing import NDArray
 
 from turnwise.engine import Engine, SamplingParams
+from turnwise.engine.chat import ChatClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,3 +60,19 @@ class Policy:
         return str(
             tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointPolicy:
+    """A model that is asked by messages.
+
+    Attributes:
+        client: Asks; its boundary must be the engine's. Temperature and length are its own.
+        top_p: Nucleus mass; 1 switches it off.
+    """
+
+    client: ChatClient
+    top_p: float = 1.0
+
+
+AnyPolicy = Policy | EndpointPolicy

@@ -6,10 +6,13 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from turnwise.episode import Ending, Episode
 from turnwise.ledger import Ledger
+
+if TYPE_CHECKING:
+    from turnwise.replay import Replay
 
 TaskT = TypeVar("TaskT")
 
@@ -24,6 +27,7 @@ class Rollout(Generic[TaskT]):
         rollout_id: Unique within the run.
         group_id: Shared by the rollouts that are compared with each other.
         seed: Non-negative, fixes everything random about the episode.
+        replay: What an interrupted run of this episode has kept; None where none is kept.
     """
 
     task: TaskT
@@ -31,6 +35,7 @@ class Rollout(Generic[TaskT]):
     rollout_id: str
     group_id: str
     seed: int
+    replay: Replay | None = None
 
 
 RunEpisode = Callable[[Rollout[TaskT]], Awaitable[Episode]]
@@ -69,7 +74,7 @@ async def run_rollouts(
             try:
                 episode = await run_episode(rollout)
             except BaseException:
-                ledger.settle(_cancelled(rollout))
+                ledger.settle(unplayed(rollout, Ending.cancelled()))
                 raise
             ledger.settle(episode)
             episodes[index] = episode
@@ -85,13 +90,14 @@ async def run_rollouts(
     return [episode for episode in episodes if episode is not None]
 
 
-def _cancelled(rollout: Rollout[TaskT]) -> Episode:
+def unplayed(rollout: Rollout[TaskT], ending: Ending) -> Episode:
+    """An episode of which nothing is known but how it ended."""
     return Episode(
         rollout_id=rollout.rollout_id,
         group_id=rollout.group_id,
         task_id=rollout.task_id,
         segments=(),
-        ending=Ending.cancelled(),
+        ending=ending,
         score=None,
         transcript=(),
     )

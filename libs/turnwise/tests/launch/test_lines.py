@@ -2,7 +2,7 @@ import io
 import time
 
 from turnwise.config import ConfigError
-from turnwise.launch.lines import Line, fail, note, ok, print_table, run_checks, skip
+from turnwise.preflight import Line, fail, note, ok, print_table, run_checks, skip
 
 
 def test_lines_come_in_order_whatever_takes_longer() -> None:

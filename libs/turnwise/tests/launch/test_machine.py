@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from taubench import Environment, TaskFlags, load_tasks
 from turnwise.launch import machine
-from turnwise.launch.lines import Line
 from turnwise.launch.machine import check_disk, check_gpus, training_bytes
 from turnwise.launch.model_files import parameters
 from turnwise.launch.plan import Plan, make_plan
 from turnwise.launch.preset import read_run
 from turnwise.launch.tau_checks import check_grader
+from turnwise.preflight import Line
 
 Usage = namedtuple("Usage", "total used free")
 FILE = """

@@ -20,7 +20,6 @@ from typing import Any
 from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError
 from turnwise.launch.flags import split_arguments
-from turnwise.launch.lines import Line
 from turnwise.launch.machine import slime_environment
 from turnwise.launch.model_files import (
     check_figures,
@@ -34,6 +33,7 @@ from turnwise.launch.plan import Plan, make_plan
 from turnwise.launch.preset import RunConfig, read_run
 from turnwise.launch.processes import end_family, identify
 from turnwise.launch.resume import iteration
+from turnwise.preflight import Line
 
 STOP_GRACE_S = 10.0
 # torch_dist holds the same numbers; padding adds some, tied embeddings are kept once.

@@ -12,11 +12,11 @@ from turnwise.command import PreflightError
 from turnwise.launch import ray_job
 from turnwise.launch.flags import versions
 from turnwise.launch.head import answers, node_environment, port_is_free
-from turnwise.launch.lines import Line, fail, note, ok, skip
 from turnwise.launch.plan import Plan
 from turnwise.launch.preset import RayConfig
 from turnwise.launch.rules import number, whole
 from turnwise.launch.start import living
+from turnwise.preflight import Line, fail, note, ok, skip
 
 # Bytes a parameter takes in a Megatron checkpoint: bf16 weights, fp32 weights and two Adam moments.
 CHECKPOINT_BYTES = 14

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise.launch.lines import Line, fail, note, ok
 from turnwise.launch.resume import TRACKER, iteration
+from turnwise.preflight import Line, fail, note, ok
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
 # Hugging Face's name of a figure, Megatron's flag for it, and what Megatron takes without the flag.

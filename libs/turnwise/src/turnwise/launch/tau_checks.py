@@ -23,9 +23,9 @@ from taubench import (
 from taubench.fewshot import demonstrated
 from taubench.method import TauOptions
 
-from turnwise.launch.lines import Line, fail, note, ok
 from turnwise.launch.plan import Plan
 from turnwise.launch.rules import whole
+from turnwise.preflight import Line, fail, note, ok
 
 PING_TIMEOUT_S = 20.0
 # List prices in US dollars per million tokens read and written. Gemini's as its pricing page said

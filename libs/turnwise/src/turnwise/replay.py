@@ -1,0 +1,60 @@
+"""What the services of an interrupted episode have answered, so that it can go on where it was.
+
+The episode loop is run again from its start. A call that was recorded is answered from the record,
+and must ask what was asked then; after the record the real service takes over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from turnwise.episode import Boundary, BoundaryError
+
+
+class Replay:
+    """Answers of services by the name of who was asked, in order. JSON-able.
+
+    Attributes:
+        calls: Of each name `asked` and `answer` of each call.
+    """
+
+    def __init__(self, calls: Mapping[str, list[dict[str, Any]]] | None = None) -> None:
+        """
+        Args:
+            calls: What `calls` of an earlier run of the episode was.
+        """
+        self.calls = {name: list(made) for name, made in (calls or {}).items()}
+        self._recorded = {name: len(made) for name, made in self.calls.items()}
+        self._made: Counter[str] = Counter()
+
+    def recorded(self, name: str) -> list[dict[str, Any]]:
+        """The calls of an earlier run: what a service with a memory is told before it goes on."""
+        return self.calls.get(name, [])[: self._recorded.get(name, 0)]
+
+    async def call(self, name: str, asked: Any, make: Callable[[], Awaitable[Any]]) -> Any:
+        """The recorded answer, else the one that `make` gives, which is recorded.
+
+        Args:
+            name: Of the service, within the episode: `user`, `model/executor`.
+            asked: JSON-able: what the answer depends on.
+            make: Asks the service for a JSON-able answer.
+
+        Raises:
+            BoundaryError: at `Boundary.ENVIRONMENT`: something else is asked than was recorded.
+        """
+        place = self._made[name]
+        self._made[name] += 1
+        if place >= self._recorded.get(name, 0):
+            answer = await make()
+            self.calls.setdefault(name, []).append({"asked": asked, "answer": answer})
+            return answer
+        kept = self.calls[name][place]
+        if kept["asked"] != asked:
+            raise BoundaryError(
+                Boundary.ENVIRONMENT,
+                f"call {place} of {name} can't be replayed: asked is {str(asked)[:80]!r},"
+                f" recorded is {str(kept['asked'])[:80]!r}",
+            )
+        return kept["answer"]
