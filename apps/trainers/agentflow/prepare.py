@@ -30,8 +30,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
+from turnwise.arguments import parse_args
 from turnwise.command import run_command
-from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.config import CommandConfig, ConfigError
 
 from apps.trainers.agentflow.published import Row, read_rows
 

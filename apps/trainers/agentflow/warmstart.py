@@ -29,8 +29,9 @@ import torch
 from pydantic import Field
 from sandbox import Isolation
 from transformers import PreTrainedTokenizerFast
+from turnwise.arguments import parse_args
 from turnwise.command import run_command
-from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.config import CommandConfig, ConfigError
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.local.supervised import Schedule
 from turnwise.rollout import derive_seed

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from turnwise.config import ConfigError, parse_args
+from turnwise.arguments import parse_args
+from turnwise.config import ConfigError
 from turnwise.local.loop import Interrupted, train
 from turnwise.local.options import SHIPPED, TrainOptions
 from turnwise.local.policy import LoadedPolicy, load_policy
