@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -55,9 +56,9 @@ def parse_args(
             allowed.
         SystemExit: 0 after `--help`.
     """
-    return parse_sections(
-        model, {}, argv, prog=prog, description=description, defaults=defaults
-    ).options
+    parsed = parse_sections(model, {}, argv, prog=prog, description=description, defaults=defaults)
+    options: ConfigT = parsed.options
+    return options
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class _Reader:
 
     def built(self) -> Parsed:
         made = {
-            name: build(model, self._values[name], lambda place, name=name: self._name(name, place))
+            name: build(model, self._values[name], partial(self._name, name))
             for name, model in self._models.items()
         }
         return Parsed(made.pop(""), made)
@@ -220,6 +221,18 @@ def named_option(argv: Sequence[str], flag: str) -> str | None:
         if word.startswith(f"{flag}="):
             found = word.removeprefix(f"{flag}=")
     return found
+
+
+def without_option(argv: Sequence[str], flag: str) -> list[str]:
+    """A command line without an option of one value."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == flag:
+            next(words, None)
+        elif not word.startswith(f"{flag}="):
+            kept.append(word)
+    return kept
 
 
 def print_help(
