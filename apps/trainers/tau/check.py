@@ -17,7 +17,6 @@ from taubench.method import TauOptions
 from turnwise.command import run_command
 from turnwise.config import ConfigError
 from turnwise.launch.flags import ask_slime, versions
-from turnwise.preflight import Check, Line, fail, ok, print_table, run_checks, skip
 from turnwise.launch.machine import (
     check_disk,
     check_gpus,
@@ -45,6 +44,7 @@ from turnwise.launch.tau_checks import (
     check_user,
     load_tokenizer,
 )
+from turnwise.preflight import Check, Line, fail, ok, print_table, run_checks, skip
 
 ASK_TIMEOUT_S = 50.0
 

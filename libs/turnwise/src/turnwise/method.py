@@ -100,6 +100,8 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             beside ours.
         shipped: The folder of the policy that `--hf-checkpoint shipped` names.
         preset: The file of options that local training has where no `--config` is given.
+        may_change: Options, by field name with dots, that say nothing about what is played: a run
+            that goes on may be given them anew.
         options: The run's.
     """
 
@@ -109,6 +111,7 @@ class Method(ABC, Generic[OptionsT, TaskT]):
     distributions: ClassVar[tuple[str, ...]] = ()
     shipped: ClassVar[Path | None] = None
     preset: ClassVar[Path | None] = None
+    may_change: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, options: OptionsT) -> None:
         """
