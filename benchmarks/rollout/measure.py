@@ -33,8 +33,9 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 from slime.utils.misc import SingletonMeta  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import make_args, to_train_data
+from turnwise.arguments import parse_args
 from turnwise.command import run_command
-from turnwise.config import CommandConfig, parse_args
+from turnwise.config import CommandConfig
 from turnwise.slime import books
 from turnwise.slime import close as close_connections
 

@@ -25,8 +25,9 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field
+from turnwise.arguments import parse_args
 from turnwise.command import RunError, run_command
-from turnwise.config import CommandConfig, parse_args
+from turnwise.config import CommandConfig
 
 from benchmarks.sglang.agreement import measure_agreement
 from benchmarks.sglang.bench import GROUP, SHIPPED, Bench, make_bench

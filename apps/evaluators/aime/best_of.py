@@ -9,8 +9,9 @@ import sys
 from collections.abc import Sequence
 
 from pydantic import Field
+from turnwise.arguments import parse_args
 from turnwise.command import run_command
-from turnwise.config import CommandConfig, parse_args
+from turnwise.config import CommandConfig
 
 from apps.evaluators.aime.spread import chance_of_best, expected_best
 

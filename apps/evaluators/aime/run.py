@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from turnwise.arguments import parse_args
 from turnwise.command import PreflightError, RunError
-from turnwise.config import ConfigError, parse_args
+from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError, Episode
 from turnwise.evaluation.journal import split_rollout_id
 from turnwise.evaluation.playing import missing_rollouts, play_trials

@@ -13,8 +13,9 @@ import tokendelta
 from taubench import Task, load_tasks, noop_baseline
 from taubench.desk import USER_MAY_CHANGE, Desk, open_desk, without_demonstrated
 from taubench.splits import family_splits
+from turnwise.arguments import parse_args
 from turnwise.command import StopRun
-from turnwise.config import ConfigError, parse_args
+from turnwise.config import ConfigError
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode

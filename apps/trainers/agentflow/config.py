@@ -1,8 +1,11 @@
-"""The options of AgentFlow: frozen models by role, tools, budgets and rules."""
+"""The options of AgentFlow: frozen models by role, tools, budgets and rules.
+
+Defaults are those of the published run, on every backend. The run on a laptop names what it has
+otherwise in `presets/laptop.toml`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Literal
 
@@ -10,11 +13,12 @@ from pydantic import Field, model_validator
 from sandbox import SandboxConfig
 from turnwise.config import Config
 from turnwise.judge import JudgeConfig
+from turnwise.method import MethodOptions
 from turnwise.models import JudgeModelConfig, ModelConfig
+from turnwise.objective import Objective
 
 from apps.trainers.agentflow.memory import MIN_CHARACTERS
 from apps.trainers.agentflow.prompts import PromptName
-from apps.trainers.agentflow.services import Budgets, OnMalformed
 from apps.trainers.agentflow.tools.base_generator import BaseGenerator
 from apps.trainers.agentflow.tools.python_coder import CODER, PythonCoder
 
@@ -22,7 +26,7 @@ ROLES = ("executor", "verifier", "final", BaseGenerator.name, CODER)
 """What frozen models do in an episode."""
 LOOP = ROLES[:3]
 """Roles that an episode needs whatever its tools are."""
-_DEFAULT = Budgets()
+OnMalformed = Literal["retry", "penalty", "stop"]
 
 
 class ModelsConfig(Config):
@@ -54,8 +58,8 @@ class ModelsConfig(Config):
         return role if role in given else "base" if "base" in given else None
 
 
-class AgentFlowOptions(Config):
-    """`args.turnwise` of the method agentflow: the options of a run's [agentflow]."""
+class AgentFlowOptions(MethodOptions):
+    """The section `[agentflow]` of a run, which reaches slime's hooks as `args.turnwise`."""
 
     helpers: Literal["models", "rules"] = "models"
     """Who helps the planner: frozen models, or rules that know the generated problems alone."""
@@ -68,20 +72,20 @@ class AgentFlowOptions(Config):
     documents: Path | None = None
     """JSONL file with `text` and `title` in each line, for the tool search."""
     prompt: PromptName = "full"
-    """How all models are asked: in full, or in the fewest tokens."""
-    objective: Literal["turn-mean", "rollout-token-mean", "global-token-mean"] = "turn-mean"
+    """How all models are asked: in full, or in the fewest tokens, which a policy must know."""
+    objective: Objective | None = "turn-mean"
     """What the loss is averaged over: turns of a rollout as in the paper, its tokens, or all."""
-    max_steps: int = Field(default=_DEFAULT.max_steps, ge=1)
-    """Steps of an episode."""
-    max_total_tokens: int = Field(default=_DEFAULT.max_total_tokens, ge=1)
+    max_steps: int = Field(default=5, ge=1)
+    """Steps of an episode: each is one tool, run once. Every prompt says how many are left."""
+    max_total_tokens: int = Field(default=131_072, ge=1)
     """Tokens read and written by all models of an episode; then the answer is written."""
-    wall_s: float = Field(default=_DEFAULT.wall_s, gt=0)
+    wall_s: float = Field(default=1_800.0, gt=0)
     """Seconds of an episode; beyond them it is lost."""
-    engine_deadline_s: float = Field(default=_DEFAULT.engine_deadline_s, gt=0)
+    engine_deadline_s: float = Field(default=600.0, gt=0)
     """Seconds for each planner turn."""
-    result_characters: int = Field(default=_DEFAULT.result_characters, ge=1)
+    result_characters: int = Field(default=4_096, ge=1)
     """A tool's result is cut in the middle beyond this."""
-    memory_characters: int = Field(default=_DEFAULT.memory_characters, ge=MIN_CHARACTERS)
+    memory_characters: int = Field(default=24_000, ge=MIN_CHARACTERS)
     """All steps so far together in a prompt."""
     on_malformed: OnMalformed = "retry"
     """A step that can't be read: asked again with the error shown, a penalty, or the end."""
@@ -93,6 +97,8 @@ class AgentFlowOptions(Config):
     """How often an unreadable command is asked for again."""
     sandbox: SandboxConfig = SandboxConfig()
     """Isolation and limits of a program."""
+    eval_per_cell: int = Field(default=4, ge=1)
+    """Generated problems of each family and level to evaluate on, where no data file is named."""
 
     @model_validator(mode="after")
     def _has_helpers(self) -> AgentFlowOptions:
@@ -107,8 +113,9 @@ class AgentFlowOptions(Config):
             )
         return self
 
-    @property
-    def budgets(self) -> Budgets:
-        """Bounds of one episode."""
-        names = (field.name for field in fields(Budgets))
-        return Budgets(**{name: getattr(self, name) for name in names})
+    def players(self) -> dict[str, str]:
+        """The name of the model that plays each role; a role that nobody plays is left out."""
+        if self.helpers == "rules":
+            return {role: role for role in ROLES}
+        found = {role: self.models.player(role) for role in ROLES}
+        return {role: name for role, name in found.items() if name is not None}

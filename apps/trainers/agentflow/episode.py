@@ -49,7 +49,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from tokendelta import Overflow
+from turnwise.conversation import Conversation, Overflow, Turn
 from turnwise.episode import (
     Boundary,
     BoundaryError,
@@ -61,91 +61,71 @@ from turnwise.episode import (
 )
 from turnwise.judge import Verdict
 from turnwise.models import FrozenModel
-from turnwise.policy import Policy
-from turnwise.rollout import derive_seed
+from turnwise.policy import AnyPolicy
+from turnwise.rollout import Rollout, derive_seed
 
+from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.executor import choose_arguments, run_tool, to_action
+from apps.trainers.agentflow.fences import after_thinking
+from apps.trainers.agentflow.helpers import Helpers
 from apps.trainers.agentflow.memory import Action, Memory, cut_middle
-from apps.trainers.agentflow.parse import Malformed, NextStep, after_thinking, read_step
-from apps.trainers.agentflow.planner import PLANNER_COUNTS, Planner, Turn
-from apps.trainers.agentflow.services import Question, Services
+from apps.trainers.agentflow.parse import Malformed, NextStep, read_step
+from apps.trainers.agentflow.question import Question
 from apps.trainers.agentflow.tools.tool import Tool, ToolResult
 from apps.trainers.agentflow.verifier import is_enough
 
-__all__ = ["Question", "Services", "run_episode"]
+__all__ = ["run_episode"]
 
 
 async def run_episode(
-    question: Question,
-    policy: Policy,
-    services: Services,
-    *,
-    rollout_id: str,
-    group_id: str,
-    seed: int,
+    rollout: Rollout[Question], policy: AnyPolicy, helpers: Helpers, options: AgentFlowOptions
 ) -> Episode:
     """Plays one episode. Raises nothing on what a model wrote or a service did.
 
     Args:
-        question: The task and its truth.
+        rollout: The question; its seed fixes every draw of the episode.
         policy: The planner.
-        services: Frozen models, tools, judge and rules.
-        rollout_id: Names the rollout, and the engine's session.
-        group_id: Names the rollouts that are compared with this one.
-        seed: Non-negative; fixes every draw of the episode.
+        helpers: Frozen models, tools and judge.
+        options: Budgets and rules.
 
-    Segment k of the episode is planner turn k. Each message of `Episode.transcript` has `role`,
-    `content`, `author` (`prompt`, `policy`, `executor`, `tool:<name>`, `verifier`, `final`),
-    `turn`, `segment` and `span`, the place [start, stop) in `Episode.segments[segment].ids`; a
-    message that is in no segment has the empty span at the end of the segment before it. An
-    assistant message has `text` (all that was sampled) and `finish` as well.
+    Segment k of the episode is planner turn k. The transcript is as of `Conversation.transcript`,
+    with the authors `prompt`, `policy`, `executor`, `tool:<name>`, `verifier` and `final`.
     """
-    started = time.perf_counter()
-    run = _Run(question, policy, services, rollout_id, seed)
-    limit_s = services.budgets.wall_s
-    clock = asyncio.timeout(limit_s)
-    try:
-        async with clock:
-            ending = await run.play()
-    except BoundaryError as error:
-        ending = Ending.lost(error)
-    except TimeoutError:
-        if not clock.expired():
-            raise
-        ending = Ending.lost(
-            DeadlineExceeded(run.waiting_for, f"the episode took more than {limit_s:g} s")
-        )
-    finally:
-        await run.planner.release()
-    return Episode(
-        rollout_id=rollout_id,
-        group_id=group_id,
-        task_id=question.id,
-        segments=run.planner.segments(),
-        ending=ending,
-        score=run.score() if ending.by_policy else None,
-        transcript=run.messages,
-        metrics=run.metrics(),
-        info=run.info(),
-        wall_s=time.perf_counter() - started,
-    )
+    clock = asyncio.timeout(options.wall_s)
+    async with Conversation(
+        policy, rollout, specials="escape", deadline_s=options.engine_deadline_s
+    ) as talk:
+        run = _Run(talk, rollout, helpers, options)
+        try:
+            async with clock:
+                ending = await run.play()
+        except BoundaryError as error:
+            ending = Ending.lost(error)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            late = f"the episode took more than {options.wall_s:g} s"
+            ending = Ending.lost(DeadlineExceeded(run.waiting_for, late))
+    score = run.score() if ending.by_policy else None
+    return talk.episode(ending, score, metrics=run.metrics(), info=run.info())
 
 
 class _Run:
     """State of one episode."""
 
     def __init__(
-        self, question: Question, policy: Policy, services: Services, rollout_id: str, seed: int
+        self,
+        talk: Conversation,
+        rollout: Rollout[Question],
+        helpers: Helpers,
+        options: AgentFlowOptions,
     ) -> None:
-        self.question, self.services, self.seed = question, services, seed
-        budgets = services.budgets
-        self.planner = Planner(
-            policy, rollout_id=rollout_id, seed=seed, deadline_s=budgets.engine_deadline_s
-        )
+        self.talk, self.helpers, self.options = talk, helpers, options
+        self.question, self.seed = rollout.task, rollout.seed
         self.memory = Memory(
-            result_characters=budgets.result_characters, characters=budgets.memory_characters
+            result_characters=options.result_characters, characters=options.memory_characters
         )
-        self.text = self.plain(question.text)
+        self.text = self.plain(self.question.text)
         self.analysis = ""
         self.answer = ""
         self.verdict: Verdict | None = None
@@ -154,11 +134,10 @@ class _Run:
         self.counts: Counter[str] = Counter()
         self.helper_tokens = 0
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.messages: list[dict[str, Any]] = []
 
     def plain(self, text: str) -> str:
         """Text for a later prompt: without what the planner's tokenizer makes special tokens of."""
-        return self.planner.markers.plain(text)
+        return self.talk.markers.plain(text)
 
     async def play(self) -> Ending:
         ending = await self._analyse()
@@ -169,30 +148,27 @@ class _Run:
         return ending
 
     async def _analyse(self) -> Ending | None:
-        services = self.services
-        prompt = services.prompts.analysis(
-            self.text, services.toolbox, max_steps=services.budgets.max_steps
-        )
+        prompts = self.helpers.prompts
+        prompt = prompts.analysis(self.text, self.helpers.toolbox, max_steps=self.options.max_steps)
         turn = await self._turn(prompt)
         if isinstance(turn, Overflow):
+            has = f"a context of more than {turn.limit} tokens: its first prompt has {turn.needed}"
             raise BoundaryError(
                 Boundary.ENVIRONMENT,
-                f"the question needs a context of more than {turn.limit} tokens: its first prompt"
-                f" has {turn.needed}",
+                f"the question needs {has if turn.limit else 'a longer context'}",
             )
         if turn.finish == "abort":
             return Ending.cancelled()
-        limit = services.prompts.max_analysis_characters
         text = self.plain(after_thinking(turn.text) or turn.text)
-        self.analysis = cut_middle(text.strip(), limit)
+        self.analysis = cut_middle(text.strip(), prompts.max_analysis_characters)
         return None
 
     async def _steps(self) -> Ending:
-        budgets = self.services.budgets
-        for number in range(budgets.max_steps):
-            if self.total_tokens >= budgets.max_total_tokens:
+        options = self.options
+        for number in range(options.max_steps):
+            if self.total_tokens >= options.max_total_tokens:
                 return Ending.stopped(Limit.TOKENS)
-            left = budgets.max_steps - number
+            left = options.max_steps - number
             step = await self._next_step(left)
             if isinstance(step, Ending):
                 return step
@@ -205,12 +181,12 @@ class _Run:
 
     async def _next_step(self, left: int) -> NextStep | Malformed | Ending:
         """What the planner chose; `Malformed` if the rule is to go on without."""
-        services, problem = self.services, None
+        helpers, options, problem = self.helpers, self.options, None
         while True:
-            prompt = services.prompts.next_step(
+            prompt = helpers.prompts.next_step(
                 self.text,
                 self.analysis,
-                services.toolbox,
+                helpers.toolbox,
                 self.memory,
                 steps_left=left,
                 problem=problem,
@@ -225,9 +201,9 @@ class _Run:
                 return step
             self.counts["malformed"] += 1
             self.counts[f"malformed/{step.kind}"] += 1
-            if services.on_malformed == "penalty":
+            if options.on_malformed == "penalty":
                 return step
-            if services.on_malformed == "stop" or self.counts["retries"] >= services.max_retries:
+            if options.on_malformed == "stop" or self.counts["retries"] >= options.max_retries:
                 return Ending.stopped(Limit.FORMAT)
             self.counts["retries"] += 1
             problem = step
@@ -235,8 +211,8 @@ class _Run:
     def _read(self, turn: Turn) -> NextStep | Malformed:
         if turn.finish == "length":
             return Malformed("cut", f"the answer was cut after {turn.tokens} tokens")
-        services = self.services
-        return read_step(self.plain(turn.text), services.toolbox, services.prompts.labels)
+        helpers = self.helpers
+        return read_step(self.plain(turn.text), helpers.toolbox, helpers.prompts.labels)
 
     def _remember_malformed(self, problem: Malformed) -> None:
         words = f"The step could not be read: {problem.message}."
@@ -244,24 +220,24 @@ class _Run:
 
     async def _take(self, step: NextStep, number: int, left: int) -> bool:
         """Carries a step out; whether the verifier says that it was enough."""
-        services = self.services
+        helpers = self.helpers
         arguments = await choose_arguments(
-            lambda prompt: self._ask("executor", services.executor, prompt),
-            services.prompts,
+            lambda prompt: self._ask("executor", helpers.executor, prompt),
+            helpers.prompts,
             self.text,
             step,
-            retries=services.executor_retries,
+            retries=self.options.executor_retries,
             on_malformed=lambda problem: self._count("executor_malformed", problem.kind),
         )
         result = None
         if not isinstance(arguments, Malformed):
             result = await self._run(step.tool, arguments, number)
         self.memory.add(to_action(step, arguments, result))
-        prompt = services.prompts.verdict(
-            self.text, self.analysis, services.toolbox, self.memory, steps_left=left
+        prompt = helpers.prompts.verdict(
+            self.text, self.analysis, helpers.toolbox, self.memory, steps_left=left
         )
         return is_enough(
-            await self._ask("verifier", services.verifier, prompt),
+            await self._ask("verifier", helpers.verifier, prompt),
             on_malformed=lambda: self._count("verifier_malformed"),
         )
 
@@ -285,14 +261,14 @@ class _Run:
 
     async def _conclude(self) -> None:
         """The final answer and its grade."""
-        services = self.services
-        prompt = services.prompts.final(self.text, self.analysis, self.memory)
-        self.answer = await self._ask("final", services.final, prompt)
+        helpers = self.helpers
+        prompt = helpers.prompts.final(self.text, self.analysis, self.memory)
+        self.answer = await self._ask("final", helpers.final, prompt)
         self.waiting_for = Boundary.JUDGE
         started = time.perf_counter()
         try:
             async with crossing(Boundary.JUDGE):
-                self.verdict = await services.judge.grade(
+                self.verdict = await helpers.judge.grade(
                     self.question.text, self.answer, self.question.answer
                 )
                 self.reward = self.verdict.score()
@@ -301,27 +277,7 @@ class _Run:
 
     async def _turn(self, prompt: str) -> Turn | Overflow:
         self.waiting_for = Boundary.ENGINE
-        prompt = self.plain(prompt)
-        turn = await self.planner.ask(prompt)
-        if isinstance(turn, Overflow):
-            return turn
-        self._count("turns")
-        if turn.finish == "length":
-            self._count("cut_turns")
-        asked = {"role": "user", "content": prompt, "author": "prompt", "turn": turn.number}
-        said = {"role": "assistant", "content": turn.text, "author": "policy", "turn": turn.number}
-        end = turn.prompt_tokens + turn.tokens
-        # A turn that was given back before its first token is in no segment.
-        segment = turn.number if turn.tokens else None
-        spans = (
-            ([0, turn.prompt_tokens], [turn.prompt_tokens, end]) if turn.tokens else (None, None)
-        )
-        self.messages += [
-            {**asked, "segment": segment, "span": spans[0]},
-            {**said, "segment": segment, "span": spans[1], "text": turn.text}
-            | {"finish": turn.finish},
-        ]
-        return turn
+        return await self.talk.fresh([{"role": "user", "content": self.plain(prompt)}])
 
     async def _ask(self, role: str, model: FrozenModel, prompt: str) -> str:
         """A frozen model's answer, without special tokens; its failure is at its own boundary."""
@@ -345,12 +301,7 @@ class _Run:
         return text
 
     def _note(self, role: str, content: str, author: str) -> None:
-        last = self.planner.turns[-1]
-        end = last.prompt_tokens + last.tokens
-        self.messages.append(
-            {"role": role, "name": author, "content": content, "author": author}
-            | {"turn": last.number, "segment": last.number, "span": [end, end]}
-        )
+        self.talk.note({"role": role, "name": author, "content": content}, author=author)
 
     def _count(self, name: str, kind: str | None = None) -> None:
         self.counts[name] += 1
@@ -360,39 +311,36 @@ class _Run:
     @property
     def total_tokens(self) -> int:
         """Read and written so far, by all models."""
-        counts = self.planner.counts
+        counts = self.talk.counts
         return counts["prompt_tokens"] + counts["sampled_tokens"] + self.helper_tokens
 
     def score(self) -> float:
         """The verdict less the penalties, in [0, 1]."""
         penalty = 0.0
-        if self.services.on_malformed == "penalty":
-            penalty = self.services.malformed_penalty * self.counts["malformed"]
+        if self.options.on_malformed == "penalty":
+            penalty = self.options.malformed_penalty * self.counts["malformed"]
         return max(0.0, self.reward - penalty)
 
     def metrics(self) -> dict[str, float]:
-        named = ("turns", "steps", "cut_turns", "malformed", "retries", "tool_calls", "tool_failed")
+        """Beside those of the conversation."""
+        named = ("steps", "malformed", "retries", "tool_calls", "tool_failed")
         also = ("executor_malformed", "verifier_malformed", "helper_cut")
-        tools = [f"tool/{name}" for name in self.services.toolbox.names]
+        tools = [f"tool/{name}" for name in self.helpers.toolbox.names]
         return {
             **dict.fromkeys((*named, *also, *tools), 0.0),
             **{name: float(count) for name, count in self.counts.items()},
-            **{name: float(self.planner.counts[name]) for name in PLANNER_COUNTS},
             "total_tokens": float(self.total_tokens),
             "judged": float(self.verdict is not None and self.verdict.by == "judge"),
-            "engine_s": self.planner.engine_s,
             **{name: self.seconds[name] for name in ("helper_s", "tool_s", "judge_s")},
         }
 
     def info(self) -> dict[str, Any]:
+        """Beside that of the conversation."""
         return {
-            "prompt": self.services.prompts.name,
-            "tools": {tool.name: dict(tool.facts()) for tool in self.services.toolbox},
-            "seed": self.seed,
+            "prompt": self.helpers.prompts.name,
+            "tools": {tool.name: dict(tool.facts()) for tool in self.helpers.toolbox},
             "answer": self.answer,
             "truth": self.question.answer,
             "verdict": self.verdict.row() if self.verdict is not None else None,
-            "on_malformed": self.services.on_malformed,
-            "weight_versions": sorted(self.planner.weight_versions),
-            "release_error": self.planner.release_error,
+            "on_malformed": self.options.on_malformed,
         }

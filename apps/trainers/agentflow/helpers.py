@@ -1,113 +1,45 @@
-"""Rule-based stand-ins for the frozen models: deterministic, quick, and honest.
-
-| role           | what it does                              | what it can't do             |
-| -------------- | ----------------------------------------- | ---------------------------- |
-| executor       | hands the question to the named tool      | use the planner's sub-goal   |
-| base generator | answers in words from its head (`mental`) | exact large numbers          |
-| coder          | writes a real program (`codewriter`)      | understand words, know facts |
-| verifier       | stops when the last step brought a number | see that a number is wrong   |
-| final answer   | boxes the last number that a step brought | weigh one against another    |
-
-None of them sees the answer to the question, and none chooses a tool. So whether an episode is
-right hangs on the planner: it has to name the tool that suits the question, and after an error the
-other one.
-
-They read the prompts of `apps.trainers.agentflow.prompts` by their labels, the full ones and the
-compact ones alike. Token counts are estimates, four characters each.
-"""
+"""Who helps the planner: frozen models, tools and the judge."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
-from turnwise.models import Answer, FrozenModel, Message
+from turnwise.judge import Verdict
+from turnwise.models import FrozenModel
 
-from apps.trainers.agentflow import prompts, sections
-from apps.trainers.agentflow.codewriter import write_code
-from apps.trainers.agentflow.mental import in_the_head
-
-_NUMBER = re.compile(r"-?\d+(?:/\d+)?")
-_CHARACTERS_A_TOKEN = 4
+from apps.trainers.agentflow.prompts import Prompts
+from apps.trainers.agentflow.toolbox import Toolbox
 
 
-class RuleModel:
-    """A frozen model whose answer is a function of the labelled parts of the last message."""
+class Grader(Protocol):
+    """Compares an answer with the truth, as `turnwise.judge.Judge` does."""
 
-    def __init__(self, name: str, rule: Callable[[Mapping[str, str]], str]) -> None:
-        self.name = name
-        self._rule = rule
+    async def grade(self, question: str, answer: str, truth: str) -> Verdict:
+        """The verdict; one that is unknown loses the episode.
 
-    async def ask(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int | None = None,
-        seed: int | None = None,
-    ) -> Answer:
-        """See `turnwise.models.FrozenModel`; rules need no seed and write less than any limit."""
-        prompt = str(messages[-1]["content"])
-        text = self._rule(sections.read(prompt))
-        return Answer(
-            text=text,
-            read_tokens=len(prompt) // _CHARACTERS_A_TOKEN,
-            written_tokens=len(text) // _CHARACTERS_A_TOKEN,
-        )
+        Raises:
+            BoundaryError: the grader is broken.
+        """
+        ...
 
 
-def rule_models() -> dict[str, FrozenModel]:
-    """The helpers by role."""
-    rules = {
-        "executor": _command,
-        "verifier": _verdict,
-        "base_generator": _generated,
-        "coder": _code,
-        "final": _final,
-    }
-    return {role: RuleModel(f"rules:{role}", rule) for role, rule in rules.items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Helpers:
+    """Shared by all episodes.
 
+    Attributes:
+        executor: Turns a step into the arguments of a tool.
+        verifier: Says whether the question can be answered.
+        final: Writes the answer.
+        toolbox: What the planner chooses from, with the models and the sandbox inside.
+        judge: Grades the answer.
+        prompts: How all of them are asked.
+    """
 
-def _command(parts: Mapping[str, str]) -> str:
-    query = parts.get(prompts.QUESTION, "")
-    return f"```json\n{json.dumps({'query': query}, ensure_ascii=False)}\n```"
-
-
-def _generated(parts: Mapping[str, str]) -> str:
-    return in_the_head(parts.get(prompts.TASK, ""))
-
-
-def _code(parts: Mapping[str, str]) -> str:
-    return f"```python\n{write_code(parts.get(prompts.TASK, ''))}\n```"
-
-
-def _verdict(parts: Mapping[str, str]) -> str:
-    steps = _steps(parts)
-    found = bool(steps) and _number(steps[-1]) is not None
-    return f"Conclusion: {'STOP' if found else 'CONTINUE'}"
-
-
-def _final(parts: Mapping[str, str]) -> str:
-    numbers = [number for step in _steps(parts) if (number := _number(step)) is not None]
-    return rf"The answer is \boxed{{{numbers[-1]}}}." if numbers else r"I found \boxed{nothing}."
-
-
-def _steps(parts: Mapping[str, str]) -> list[Mapping[str, Any]]:
-    steps: list[Mapping[str, Any]] = []
-    for line in parts.get(prompts.STEPS, "").splitlines():
-        try:
-            step = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(step, dict):
-            steps.append(step)
-    return steps
-
-
-def _number(step: Mapping[str, Any]) -> str | None:
-    """The last number that a step brought; None where it failed or brought none."""
-    if step.get("failed") is not None:
-        return None
-    found = _NUMBER.findall(str(step.get("result", "")))
-    return found[-1] if found else None
+    executor: FrozenModel
+    verifier: FrozenModel
+    final: FrozenModel
+    toolbox: Toolbox
+    judge: Grader
+    prompts: Prompts

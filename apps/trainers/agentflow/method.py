@@ -1,80 +1,115 @@
-"""AgentFlow as a method: for slime's hooks, and for evaluators.
-
-A data row is a question: its prompt is text, or messages of which the last one of the user counts;
-its label is the answer. Models, sandbox and judge are started with the first episode, which fails
-with a `ConfigError` if one of them can't be had, before anything is sampled.
-"""
+"""AgentFlow as a method, on every backend: see `apps.trainers.agentflow.episode`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import tokendelta
 from sandbox import Sandbox, SandboxUnavailable
+from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError, Episode
 from turnwise.judge import Judge
-from turnwise.method import Job, Method
-from turnwise.models import FrozenModel, Models, make_models
-from turnwise.policy import Policy
+from turnwise.method import Method, Services
+from turnwise.models import ModelConfig, Models, make_models
+from turnwise.policy import AnyPolicy
+from turnwise.rollout import Rollout
+from turnwise.rows import Row
 
-from apps.trainers.agentflow.config import ROLES, AgentFlowOptions
+from apps.trainers.agentflow.checks import make_checks
+from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.episode import run_episode
-from apps.trainers.agentflow.helpers import rule_models
+from apps.trainers.agentflow.helpers import Helpers
+from apps.trainers.agentflow.laptop import tasks as generated
+from apps.trainers.agentflow.laptop.baselines import TOOLS, fixed_tools
+from apps.trainers.agentflow.laptop.rules import rule_models
 from apps.trainers.agentflow.prompts import make_prompts
-from apps.trainers.agentflow.services import Question, Services
+from apps.trainers.agentflow.question import Question, to_question
 from apps.trainers.agentflow.toolbox import make_toolbox
 from apps.trainers.agentflow.tools.tool import ToolParts
 
+if TYPE_CHECKING:
+    from turnwise.launch.plan import Plan
+    from turnwise.preflight import Check
+
+FOLDER = Path(__file__).parent
 JUDGE = "judge"
 
 
-class AgentFlowMethod(Method):
-    """See `apps.trainers.agentflow.episode`; a segment for each turn of the planner."""
+class AgentFlowMethod(Method[AgentFlowOptions, Question]):
+    """A planner that steers frozen models and tools; a segment for each of its turns."""
 
+    Options = AgentFlowOptions
+    name = "agentflow"
     fans_out = True
+    distributions = ("bm25s", "math-verify", "latex2sympy2-extended")
+    shipped = FOLDER / "policy"
+    preset = FOLDER / "presets" / "laptop.toml"
 
     def __init__(self, options: AgentFlowOptions) -> None:
-        """
-        Raises:
-            ConfigError: an option names what there is not, or a model's key is not set.
-        """
-        self._options = options
-        self._server: Callable[[str], str] | None = None
+        """See `Method`."""
+        super().__init__(options)
         self._models: Models | None = None
         self._judge: Judge | None = None
         self._sandbox: Sandbox | None = None
-        self._services: Services | None = None
-        self._opening = asyncio.Lock()
+        self._helpers: Helpers | None = None
 
-    def connect(self, server: Callable[[str], str]) -> None:
-        """See `Method`: where slime serves the models of `sglang`."""
-        self._server = server
+    @property
+    def helpers(self) -> Helpers:
+        """Frozen models, tools and judge, after `open`."""
+        if self._helpers is None:
+            raise RuntimeError("agentflow: open() must be awaited before an episode")
+        return self._helpers
 
-    async def run(self, job: Job) -> Episode:
+    def task(self, row: Row) -> Question:
         """See `Method`."""
-        question = to_question(job)
-        services = await self._open(job.policy)
-        return await run_episode(
-            question,
-            job.policy,
-            services,
-            rollout_id=job.rollout_id,
-            group_id=job.group_id,
-            seed=job.seed,
+        return to_question(row)
+
+    async def run(self, rollout: Rollout[Question], policy: AnyPolicy) -> Episode:
+        """See `Method`."""
+        return await run_episode(rollout, policy, self.helpers, self.options)
+
+    async def open(self, services: Services) -> None:
+        """Makes models, judge, tools and sandbox ready, and asks each for a sign of life.
+
+        Raises:
+            ConfigError: an option names what there is not.
+            PreflightError: a model does not answer, nothing compares answers, or no sandbox holds.
+        """
+        options = self.options
+        models = self._models = self._models or self._make_models(services)
+        try:
+            self._judge = self._judge or Judge(options.judge, model=models.get(JUDGE))
+        except ConfigError as error:
+            raise ConfigError(f"judge.{error}") from None
+        prompts = make_prompts(options.prompt)
+        roles = {role: models[name] for role, name in options.players().items()}
+        sandbox = Sandbox(options.sandbox)
+        parts = ToolParts(
+            models=roles, prompts=prompts, sandbox=sandbox, documents=options.documents
+        )
+        toolbox = await asyncio.to_thread(make_toolbox, options.tools, parts)
+        self._sandbox = sandbox if any(tool.runs_code for tool in toolbox) else None
+        try:
+            await self._ask_services(models, self._judge)
+        except BaseException:
+            await self.close()
+            raise
+        self._helpers = Helpers(
+            executor=roles["executor"],
+            verifier=roles["verifier"],
+            final=roles["final"],
+            toolbox=toolbox,
+            judge=self._judge,
+            prompts=prompts,
         )
 
-    def metrics(self) -> Mapping[str, float]:
-        """Of each model requests, tokens and US dollars; of the judge what it graded, and how."""
-        models = self._models.metrics() if self._models is not None else {}
-        judge = self._judge.metrics() if self._judge is not None else {}
-        return {**models, **judge}
-
     async def close(self) -> None:
-        """Stops sandbox and judge and closes connections; a later episode opens them again."""
-        sandbox, self._sandbox, self._services = self._sandbox, None, None
-        self._opening = asyncio.Lock()
+        """See `Method`."""
+        sandbox, self._sandbox, self._helpers = self._sandbox, None, None
         if sandbox is not None:
             await sandbox.close()
         if self._judge is not None:
@@ -82,111 +117,82 @@ class AgentFlowMethod(Method):
         if self._models is not None:
             await self._models.close()
 
-    async def _open(self, policy: Policy) -> Services:
-        async with self._opening:
-            if self._services is None:
-                self._services = await self._start(policy)
-            return self._services
+    def rows(self, split: str) -> Sequence[Row]:
+        """The generated problems: `train`, `held-out`, or `tune`, on which settings were chosen."""
+        return generated.rows(split, eval_per_cell=self.options.eval_per_cell)
 
-    async def _start(self, policy: Policy) -> Services:
-        options = self._options
-        if self._models is None:
-            self._models = self._make_models(policy)
-            self._judge = Judge(options.judge, model=self._models.get(JUDGE))
-        assert self._judge is not None
-        try:
-            await self._models.check()
-        except BoundaryError as error:
-            raise ConfigError(f"models: {error}") from None
-        try:
-            await self._judge.check()
-        except BoundaryError as error:
-            raise ConfigError(f"judge: {error}") from None
-        roles = _roles(options, self._models)
-        sandbox = Sandbox(options.sandbox)
-        prompts = make_prompts(options.prompt)
-        parts = ToolParts(
-            models=roles, prompts=prompts, sandbox=sandbox, documents=options.documents
+    def prompt_tokens(self, tasks: Sequence[Question], profile: tokendelta.Profile) -> int:
+        """Of the analysis of the question with the most characters; 0 before `open`."""
+        if self._helpers is None or not tasks:
+            return 0
+        longest = max(tasks, key=lambda question: len(question.text))
+        content = self._helpers.prompts.analysis(
+            longest.text, self._helpers.toolbox, max_steps=self.options.max_steps
         )
-        toolbox = await asyncio.to_thread(make_toolbox, options.tools, parts)
-        if any(tool.runs_code for tool in toolbox):
-            try:
-                await sandbox.start()
-            except SandboxUnavailable as error:
-                raise ConfigError(f"sandbox.isolation: {error}") from None
-            self._sandbox = sandbox
-        return Services(
-            executor=roles["executor"],
-            verifier=roles["verifier"],
-            final=roles["final"],
-            toolbox=toolbox,
-            judge=self._judge,
-            prompts=prompts,
-            budgets=options.budgets,
-            on_malformed=options.on_malformed,
-            max_retries=options.max_retries,
-            malformed_penalty=options.malformed_penalty,
-            executor_retries=options.executor_retries,
-        )
+        prompt = tokendelta.Session(profile).start([{"role": "user", "content": content}])
+        assert not isinstance(prompt, tokendelta.Overflow), "no limit was given"
+        return len(prompt)
 
-    def _make_models(self, policy: Policy) -> Models:
-        options = self._options
-        configs = dict(options.models.by_name())
-        if options.models.judge is not None:
-            configs[JUDGE] = options.models.judge
+    async def baselines(
+        self, tasks: Mapping[str, Question], tokenizer: Any, profile: tokendelta.Profile
+    ) -> Mapping[str, float]:
+        """What planners score that always name the same tool, where rules are the helpers."""
+        if self.options.helpers != "rules" or self.options.tools != TOOLS:
+            return {}
+        labels = self.helpers.prompts.labels
+        return await fixed_tools(self.run, tasks, labels, tokenizer, profile)
+
+    def claim(self, split: str, *, shipped: bool) -> tuple[str, ...]:
+        """See `Method`."""
+        return generated.claim(split, rules=self.options.helpers == "rules", shipped=shipped)
+
+    def players(self) -> Mapping[str, str]:
+        """The sandbox's isolation in force, who helps, and who grades."""
+        models = self.options.models
+        named = ", ".join(f"{name} {_model(one)}" for name, one in models.by_name().items())
+        judge = "rule" if models.judge is None else f"rule, then {_model(models.judge)}"
+        tier = {} if self._sandbox is None else {"sandbox": str(self._sandbox.tier)}
+        return {**tier, "helpers": named or "rules", "judge": judge}
+
+    def checks(self, plan: Plan) -> Mapping[str, Check]:
+        """See `Method`."""
+        return make_checks(self.options, plan)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Of each model requests, tokens and US dollars; of the judge what it graded, and how."""
+        models = self._models.metrics() if self._models is not None else {}
+        judge = self._judge.metrics() if self._judge is not None else {}
+        return {**models, **judge}
+
+    def _make_models(self, services: Services) -> Models:
+        models = self.options.models
+        given = {**models.by_name(), **({} if models.judge is None else {JUDGE: models.judge})}
         try:
-            # In slime an engine belongs to its episode, so none is there for helpers.
-            local = None if self._server is not None else policy
-            made = make_models(configs, sglang=self._server, policy=local)
+            made = make_models(
+                given, sglang=services.server, policy=services.policy, environ=services.environ
+            )
         except ConfigError as error:
             raise ConfigError(f"models.{error}") from None
-        return Models({**rule_models(), **made}) if options.helpers == "rules" else made
+        return Models({**rule_models(), **made}) if self.options.helpers == "rules" else made
+
+    async def _ask_services(self, models: Models, judge: Judge) -> None:
+        try:
+            await models.check()
+        except BoundaryError as error:
+            raise PreflightError(f"models: {error}") from error
+        try:
+            await judge.check()
+        except BoundaryError as error:
+            raise PreflightError(f"judge: {error}") from error
+        if self._sandbox is not None:
+            try:
+                await self._sandbox.start()
+            except SandboxUnavailable as error:
+                raise PreflightError(f"sandbox.isolation: {error}") from error
 
 
-def make_method(options: Mapping[str, Any]) -> AgentFlowMethod:
-    """
-    Raises:
-        ConfigError: an unknown or wrong option.
-    """
-    return AgentFlowMethod(AgentFlowOptions(**options))
+def _model(config: ModelConfig) -> str:
+    return config.model or config.sglang or "of the policy's engine"
 
 
-def to_question(job: Job) -> Question:
-    """The question of a data row.
-
-    Raises:
-        ConfigError: the prompt is no text and no messages, or the label is empty.
-    """
-    text = _last_words(job.prompt) if not isinstance(job.prompt, str) else job.prompt
-    if not text.strip():
-        raise ConfigError(f"--prompt-data: a row's prompt has no question: {job.prompt!r:.80}")
-    answer = "" if job.label is None else str(job.label)
-    if not answer.strip():
-        raise ConfigError(
-            f"--prompt-data: the row of {text[:80]!r} has no answer; is --label-key right?"
-        )
-    name = job.metadata.get("id")
-    return Question(
-        id=str(name) if name is not None else job.group_id,
-        text=text,
-        answer=answer,
-        metadata=dict(job.metadata),
-    )
-
-
-def _last_words(prompt: object) -> str:
-    """The content of the user's last message."""
-    messages = prompt if isinstance(prompt, list | tuple) else ()
-    for message in reversed(messages):
-        if isinstance(message, Mapping) and message.get("role") == "user":
-            content = message.get("content")
-            return content if isinstance(content, str) else ""
-    return ""
-
-
-def _roles(options: AgentFlowOptions, models: Models) -> dict[str, FrozenModel]:
-    """Models by role; a role that nobody plays is left out."""
-    if options.helpers == "rules":
-        return {role: models[role] for role in ROLES}
-    players = {role: options.models.player(role) for role in ROLES}
-    return {role: models[name] for role, name in players.items() if name is not None}
+METHOD = AgentFlowMethod

@@ -5,7 +5,6 @@
 | `read_step`   | planner  | `Malformed` with a kind; the policy's failure, the episode's rule     |
 | `read_command`| executor | `Malformed` with a kind; asked again, then a failed action            |
 | `read_verdict`| verifier | None; the episode goes on, counted                                    |
-| `read_code`   | coder    | None; a failed action                                                 |
 
 Nothing that a model wrote is ever executed here: a command is JSON, or one call whose keywords are
 literals. Its length is bounded before it is parsed, its depth after: within that length Python's
@@ -23,6 +22,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from apps.trainers.agentflow.fences import FENCE, after_thinking, fence_after, fenced
 from apps.trainers.agentflow.toolbox import Toolbox
 from apps.trainers.agentflow.tools.tool import Tool
 
@@ -61,13 +61,6 @@ class Malformed:
 
     kind: StepError | CommandError
     message: str
-
-
-def after_thinking(text: str) -> str | None:
-    """What follows the last closed thinking block; None if a block was opened and not closed."""
-    head, closed, rest = text.rpartition("</think>")
-    body = rest if closed else text
-    return None if "<think>" in body else body
 
 
 def read_step(text: str, tools: Toolbox, labels: Sequence[str]) -> NextStep | Malformed:
@@ -110,7 +103,6 @@ _LABEL_LINE = re.compile(
     r"(?:(?:\*\*|__)\s*:|:\s*(?:\*\*|__)|\s*:)\s?(.*)$",
     re.IGNORECASE,
 )
-_FENCE = re.compile(r"^\s{0,3}(`{3,}|~{3,})\s*(.*)$")
 
 
 def _labelled(body: str) -> list[tuple[str, str]]:
@@ -118,32 +110,21 @@ def _labelled(body: str) -> list[tuple[str, str]]:
     found: list[tuple[str, list[str]]] = []
     fence = ""
     for line in body.splitlines():
-        fence, in_code = _fence_after(fence, line)
+        fence, in_code = fence_after(fence, line)
         match = None if in_code else _LABEL_LINE.match(line)
         if match is not None:
             label = _ALL_LABELS[re.sub(r"[ _-]", "", match[1].lower())]
-            fence, _ = _fence_after(fence, match[2])
+            fence, _ = fence_after(fence, match[2])
             found.append((label, [match[2]]))
         elif found:
             found[-1][1].append(line)
     return [(label, "\n".join(lines).strip()) for label, lines in found]
 
 
-def _fence_after(fence: str, line: str) -> tuple[str, bool]:
-    """The fence that is open after the line, and whether the line belongs to one."""
-    match = _FENCE.match(line)
-    if match is None:
-        return fence, bool(fence)
-    if not fence:
-        return match[1], True
-    closes = match[1][0] == fence[0] and len(match[1]) >= len(fence) and not match[2].strip()
-    return ("" if closes else fence), True
-
-
 def _inside_of_fence(body: str) -> str:
     """The text without the fence around it; "" if there is none."""
     lines = body.strip().splitlines()
-    first, last = _FENCE.match(lines[0]), _FENCE.match(lines[-1])
+    first, last = FENCE.match(lines[0]), FENCE.match(lines[-1])
     if len(lines) < 3 or first is None or last is None or last[2].strip():
         return ""
     return "\n".join(lines[1:-1])
@@ -202,36 +183,6 @@ def _tool(text: str, tools: Toolbox) -> Tool | Malformed:
 def _bare(text: str) -> str:
     """Without the quotes, bold and full stop that a model may put around a name."""
     return text.strip().strip("`*_'\"").rstrip(".").strip("`*'\"").strip()
-
-
-def fenced(text: str) -> list[tuple[str, str]]:
-    """The closed fences of a text in order: what follows the opening marks, and the inside."""
-    blocks: list[tuple[str, str]] = []
-    fence, info, lines = "", "", list[str]()
-    for line in text.splitlines():
-        match = _FENCE.match(line)
-        before = fence
-        fence, _ = _fence_after(fence, line)
-        if not before and fence:
-            assert match is not None
-            info, lines = match[2].strip().lower(), []
-        elif before and not fence:
-            blocks.append((info, "\n".join(lines)))
-        elif fence:
-            lines.append(line)
-    return blocks
-
-
-def read_code(text: str) -> str | None:
-    """The last Python fence of a coder's answer; without one the last fence that names no
-    language; None without either, or if it is blank."""
-    body = after_thinking(text)
-    blocks = fenced(body or "")
-    for wanted in (("python", "py", "python3"), ("",)):
-        for info, code in reversed(blocks):
-            if info in wanted:
-                return code if code.strip() else None
-    return None
 
 
 # Between the words stands no letter; at most one line ends there, so that time stays linear.

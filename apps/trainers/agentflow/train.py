@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from turnwise.arguments import named_option
 from turnwise.command import run_command
-from turnwise.config import named_option
 from turnwise.local.threads import wait_passively
 
 

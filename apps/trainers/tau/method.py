@@ -37,7 +37,7 @@ CHECK_DEADLINE_S = 60.0
 
 
 class TauMethod(Method[TauOptions, Task]):
-    """See `apps.trainers.tau.episode`."""
+    """A tool-calling agent that serves the users of tau-bench; see `apps.trainers.tau.episode`."""
 
     Options = TauOptions
     name = "tau"
@@ -119,6 +119,11 @@ class TauMethod(Method[TauOptions, Task]):
     def tools(self) -> Sequence[Mapping[str, Any]]:
         """See `Method`."""
         return self._view.tools(self.options.env)
+
+    def about(self) -> str:
+        """See `Method`."""
+        options = self.options
+        return f"{options.env} tasks with the {options.prompt} prompt ({options.agent_strategy})"
 
     def prompt_tokens(self, tasks: Sequence[Task], profile: tokendelta.Profile) -> int:
         """See `Method`: the system prompt with its tools; what the user says comes on top."""

@@ -21,8 +21,9 @@ from typing import Any, Literal
 from pydantic import Field
 from taubench import SPLITS, SourceError, Task, load_tasks
 from taubench.fewshot import demonstrated
+from turnwise.arguments import parse_args
 from turnwise.command import run_command
-from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.config import CommandConfig, ConfigError
 
 FlagName = Literal[
     "gt-write-fails", "order-dependent", "noop-reward", "short-outputs", "demonstrated"

@@ -27,8 +27,9 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 from transformers import PreTrainedTokenizerFast
+from turnwise.arguments import parse_args
 from turnwise.command import PreflightError, run_command
-from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.config import CommandConfig, ConfigError
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.local.supervised import Schedule
 from turnwise.rollout import derive_seed

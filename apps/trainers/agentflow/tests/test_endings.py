@@ -6,14 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from turnwise.engine.scripted import Reply, fail, reply
-from turnwise.episode import Boundary, BoundaryError, Episode
-from turnwise.group import make_groups
-from turnwise.judge import Verdict
-from turnwise.ledger import Ledger
-from turnwise.rollout import Rollout, run_rollouts
-
-from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.services import Services
 from apps.trainers.agentflow.tests.desk import (
     CONTINUE,
@@ -28,6 +20,14 @@ from apps.trainers.agentflow.tests.desk import (
     services,
     step,
 )
+from turnwise.engine.scripted import Reply, fail, reply
+from turnwise.episode import Boundary, BoundaryError, Episode
+from turnwise.group import make_groups
+from turnwise.judge import Verdict
+from turnwise.ledger import Ledger
+from turnwise.rollout import Rollout, run_rollouts
+
+from apps.trainers.agentflow.episode import run_episode
 
 GONE = BoundaryError(Boundary.ENGINE, "gone")
 NONSENSE = "I do not know what to do."

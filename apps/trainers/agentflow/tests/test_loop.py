@@ -6,12 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from turnwise.episode import Episode
-from turnwise.judge import Verdict
-from turnwise.rollout import derive_seed
-from turnwise.run.traces import parse_trace, trace_row
-
-from apps.trainers.agentflow import sections
 from apps.trainers.agentflow.tests.desk import (
     CONTINUE,
     QUESTION,
@@ -26,6 +20,12 @@ from apps.trainers.agentflow.tests.desk import (
     step,
     tokenizer,
 )
+from turnwise.episode import Episode
+from turnwise.judge import Verdict
+from turnwise.rollout import derive_seed
+from turnwise.run.traces import parse_trace, trace_row
+
+from apps.trainers.agentflow import sections
 
 
 def authors(episode: Episode) -> list[str]:

@@ -8,6 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import tokendelta
+from apps.trainers.agentflow.embedded import CEILING, FixedPlanner, baselines, embedded
+from apps.trainers.agentflow.problems import make_problems
+from apps.trainers.agentflow.services import OnMalformed, Question
+from apps.trainers.agentflow.tokenizer import train_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -19,12 +23,8 @@ from turnwise.policy import Policy
 
 from apps.trainers.agentflow import embedded as embedded_module
 from apps.trainers.agentflow import prompts, sections
-from apps.trainers.agentflow.embedded import CEILING, FixedPlanner, baselines, embedded
 from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.helpers import RuleModel, rule_models
-from apps.trainers.agentflow.problems import make_problems
-from apps.trainers.agentflow.services import OnMalformed, Question
-from apps.trainers.agentflow.tokenizer import train_tokenizer
 
 TOKENIZER = train_tokenizer(["user\nassistant\nTool Name: python_coder"], vocab_size=300)
 PROFILE = tokendelta.Profile.from_tokenizer(TOKENIZER)

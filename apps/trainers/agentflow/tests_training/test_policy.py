@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 import tokendelta
 import torch
+from apps.trainers.agentflow.embedded import CEILING, baselines, embedded
+from apps.trainers.agentflow.local import PROBLEM_SEED
+from apps.trainers.agentflow.problems import make_problems
+from apps.trainers.agentflow.services import Question
+from apps.trainers.agentflow.warmstart import WarmstartConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
@@ -15,12 +20,7 @@ from turnwise.episode import Episode
 from turnwise.policy import Policy
 from turnwise.rollout import derive_seed
 
-from apps.trainers.agentflow.embedded import CEILING, baselines, embedded
 from apps.trainers.agentflow.episode import run_episode
-from apps.trainers.agentflow.local import PROBLEM_SEED
-from apps.trainers.agentflow.problems import make_problems
-from apps.trainers.agentflow.services import Question
-from apps.trainers.agentflow.warmstart import WarmstartConfig
 
 FOLDER = Path(__file__).parent.parent / "policy"
 

@@ -9,10 +9,6 @@ from typing import Any
 import pyarrow  # type: ignore[import-untyped]
 import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from turnwise.config import ConfigError
-
 from apps.trainers.agentflow.prepare import (
     grams,
     locate,
@@ -22,6 +18,9 @@ from apps.trainers.agentflow.prepare import (
     without_copies,
 )
 from apps.trainers.agentflow.published import Row, read_rows
+from hypothesis import given
+from hypothesis import strategies as st
+from turnwise.config import ConfigError
 
 FRAMED = (
     "Solve the following math problem step by step. The last line is Answer: $Answer.\n\n{}\n\n"

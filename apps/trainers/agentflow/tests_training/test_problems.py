@@ -6,12 +6,11 @@ import sys
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from apps.trainers.agentflow.codewriter import write_code
 from apps.trainers.agentflow.mental import UNKNOWN, in_the_head, product
 from apps.trainers.agentflow.problems import FAMILIES, LEVELS, Problem, make_problems
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 EXACT = ("arithmetic", "range-sum", "number-theory", "equation")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from apps.trainers.agentflow.local import SHIPPED_POLICY, AgentFlowTrainOptions
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -15,7 +16,6 @@ from transformers import (
 )
 from turnwise.config import ConfigError
 
-from apps.trainers.agentflow.local import SHIPPED_POLICY, AgentFlowTrainOptions
 from apps.trainers.agentflow.train import train
 
 OWN_FLAGS = {

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 import tokendelta
 import torch
-from turnwise.config import ConfigError
-from turnwise.local.supervised import Schedule, replay_batches
-
 from apps.trainers.agentflow.demonstrations import (
     FLAWS,
     HABITS,
@@ -26,11 +23,14 @@ from apps.trainers.agentflow.demonstrations import (
     record,
 )
 from apps.trainers.agentflow.embedded import embedded
-from apps.trainers.agentflow.parse import Malformed, NextStep, read_step
 from apps.trainers.agentflow.problems import make_problems
 from apps.trainers.agentflow.supervised import POOL, build_model, train
 from apps.trainers.agentflow.tokenizer import train_tokenizer
 from apps.trainers.agentflow.warmstart import WarmstartConfig, main, warmstart
+from turnwise.config import ConfigError
+from turnwise.local.supervised import Schedule, replay_batches
+
+from apps.trainers.agentflow.parse import Malformed, NextStep, read_step
 
 COUNT = 84
 WORDS = ("word", "fact", "measure")

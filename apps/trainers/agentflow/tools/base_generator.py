@@ -6,9 +6,14 @@ from pydantic import Field
 from turnwise.config import ConfigError
 from turnwise.models import FrozenModel
 
-from apps.trainers.agentflow.parse import after_thinking
-from apps.trainers.agentflow.prompts import Prompts
-from apps.trainers.agentflow.tools.tool import Tool, ToolArguments, ToolParts, ToolResult
+from apps.trainers.agentflow.fences import after_thinking
+from apps.trainers.agentflow.tools.tool import (
+    Tool,
+    ToolArguments,
+    ToolParts,
+    ToolPrompts,
+    ToolResult,
+)
 
 
 class BaseGenerator(Tool):
@@ -25,7 +30,7 @@ class BaseGenerator(Tool):
             min_length=1, max_length=8_000, description="The task, with all that it needs."
         )
 
-    def __init__(self, model: FrozenModel, prompts: Prompts) -> None:
+    def __init__(self, model: FrozenModel, prompts: ToolPrompts) -> None:
         self._model = model
         self._prompts = prompts
 

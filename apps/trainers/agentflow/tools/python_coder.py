@@ -24,10 +24,15 @@ from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, crossing
 from turnwise.models import FrozenModel
 
+from apps.trainers.agentflow.fences import read_code
 from apps.trainers.agentflow.memory import cut_middle
-from apps.trainers.agentflow.parse import read_code
-from apps.trainers.agentflow.prompts import Prompts
-from apps.trainers.agentflow.tools.tool import Tool, ToolArguments, ToolParts, ToolResult
+from apps.trainers.agentflow.tools.tool import (
+    Tool,
+    ToolArguments,
+    ToolParts,
+    ToolPrompts,
+    ToolResult,
+)
 
 if TYPE_CHECKING:
     from sandbox import Sandbox
@@ -54,7 +59,7 @@ class PythonCoder(Tool):
             description="What to compute, in words, with all numbers that it needs.",
         )
 
-    def __init__(self, model: FrozenModel, sandbox: Sandbox, prompts: Prompts) -> None:
+    def __init__(self, model: FrozenModel, sandbox: Sandbox, prompts: ToolPrompts) -> None:
         self._model = model
         self._sandbox = sandbox
         self._prompts = prompts

@@ -27,10 +27,10 @@ is shown, what its words are checked against and what is run is the same object.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict
 from turnwise.models import FrozenModel
@@ -38,7 +38,21 @@ from turnwise.models import FrozenModel
 if TYPE_CHECKING:
     from sandbox import Sandbox
 
-    from apps.trainers.agentflow.prompts import Prompts
+
+class ToolPrompts(Protocol):
+    """How the models of tools are asked."""
+
+    def generate(self, task: str) -> str:
+        """The tool base_generator."""
+        ...
+
+    def code(self, task: str, *, packages: Sequence[str]) -> str:
+        """The tool python_coder.
+
+        Args:
+            packages: What a program can import beside the standard library.
+        """
+        ...
 
 
 class ToolArguments(BaseModel):
@@ -78,7 +92,7 @@ class ToolParts:
     """
 
     models: Mapping[str, FrozenModel]
-    prompts: Prompts
+    prompts: ToolPrompts
     sandbox: Sandbox | None = None
     documents: Path | None = None
 

@@ -1,36 +1,43 @@
-"""Configuration as data: frozen pydantic models, a TOML file, command-line overrides.
+"""Configuration as data: frozen pydantic models, from a TOML file and dotted overrides.
 
 Names are slime's where slime has the option, written with dashes in the file and on the command
-line alike. Unknown keys are refused with the nearest name. Precedence: command line, file,
-default.
+line alike. Unknown keys are refused with the nearest name. `turnwise.arguments` reads a command
+line into a model; precedence is command line, file, default.
 """
 
 from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, Union, get_args, get_origin
 
-import tyro
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 
 class ConfigError(ValueError):
     """What a person asked for can't be done as asked; the message says what to change."""
 
+    invalid: ValidationError | None = None
+    """What the validation of a model found."""
+
 
 class Config(BaseModel):
-    """Base of every configuration: frozen, keyword-only, unknown keys refused."""
+    """Base of every configuration: frozen, keyword-only, unknown keys and infinities refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False
+    )
 
     def __init__(self, **data: Any) -> None:
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise ConfigError(_explain(error)) from None
+            refusal = ConfigError(explain(error))
+            refusal.invalid = error
+            raise refusal from None
 
 
 class CommandConfig(Config):
@@ -40,122 +47,175 @@ class CommandConfig(Config):
     """TOML file with any of these options; the command line goes before it."""
 
 
-ConfigT = TypeVar("ConfigT", bound=CommandConfig)
+ModelT = TypeVar("ModelT", bound=BaseModel)
+Place = tuple[str, ...]
+"""Field names from the outermost model to a value."""
 
 
-def parse_args(
-    model: type[ConfigT],
-    argv: Sequence[str],
-    *,
-    prog: str,
-    description: str,
-    defaults: Mapping[str, Any] | None = None,
-) -> ConfigT:
-    """Builds `model` from the options in `argv` and the file that `--config` names.
-
-    `defaults`, by field name, stand where neither says anything.
+def load_toml(path: Path, flag: str = "--config") -> dict[str, Any]:
+    """A TOML file as it stands.
 
     Raises:
-        ConfigError: naming the file and key, what was found and what is allowed.
-        SystemExit: 0 after `--help`; 2 on a bad option, which has been printed with what is
-            allowed or the nearest name.
-    """
-    name = named_option(argv, "--config")
-    path = None if name is None else Path(name)
-    given = {**(defaults or {}), **({} if path is None else read_toml(model, path))}
-    return tyro.cli(
-        model,
-        prog=prog,
-        description=description,
-        args=list(argv),
-        default=_partial(model, given, path),
-        config=(tyro.conf.FlagCreatePairsOff,),
-    )
-
-
-def _partial(model: type[ConfigT], given: Mapping[str, Any], path: Path | None) -> ConfigT:
-    """`model` with the file's values checked one by one; what they say together is checked later.
-
-    Required fields that the file leaves out are left to the command line.
-    """
-    values: dict[str, Any] = {}
-    for name, field in model.model_fields.items():
-        if name in given:
-            try:
-                adapter = TypeAdapter(field.rebuild_annotation())
-                values[name] = adapter.validate_python(given[name])
-            except ValidationError as error:
-                raise ConfigError(f"{path}: {_explain(error, key=name)}") from None
-        elif field.is_required():
-            values[name] = tyro.MISSING
-    return model.model_construct(**values)
-
-
-def read_toml(model: type[Config], path: Path) -> dict[str, Any]:
-    """Reads a TOML file into keyword arguments of `model`; dashed keys become field names.
-
-    Raises:
-        ConfigError: if it can't be read, is no TOML, or has an unknown key.
+        ConfigError: it can't be read, or is no TOML.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{flag} {path}: {error.strerror or error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
-    return _field_names(model, data, path)
 
 
-def _field_names(model: type[BaseModel], data: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    known = {name.replace("_", "-"): name for name in model.model_fields}
+def field_names(model: type[BaseModel], data: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """A table's dashed keys as field names of `model`, the tables within it included.
+
+    Raises:
+        ConfigError: an unknown key, with the nearest one; begins with `where`.
+    """
     fields: dict[str, Any] = {}
     for key, value in data.items():
-        if key not in known:
-            near = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"{path}: unknown key {key!r}{hint}")
-        section = _section(model, known[key])
-        if section is not None and isinstance(value, Mapping):
-            value = _field_names(section, value, path)
-        fields[known[key]] = value
+        name = field_name(model, key)
+        if name is None:
+            known = (field.replace("_", "-") for field in model.model_fields)
+            raise ConfigError(f"{where}unknown key {key!r}; {nearest(_dashed(key), known)}")
+        inner = table_model(model, name)
+        if inner is not None and isinstance(value, Mapping):
+            value = field_names(inner, value, f"{where}{key}: ")
+        fields[name] = value
     return fields
 
 
-def _section(model: type[BaseModel], field: str) -> type[BaseModel] | None:
-    annotation = model.model_fields[field].annotation
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
+def field_name(model: type[BaseModel], key: str) -> str | None:
+    """The field that a dashed key names, None if there is none."""
+    name = key.replace("-", "_")
+    return name if name in model.model_fields and "_" not in key else None
+
+
+def table_model(model: type[BaseModel], field: str) -> type[BaseModel] | None:
+    """The model that a field holds, if it holds one."""
+    for found in _members(model.model_fields[field].annotation):
+        if isinstance(found, type) and issubclass(found, BaseModel):
+            return found
     return None
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def override(
+    model: type[BaseModel],
+    data: dict[str, Any],
+    key: str,
+    words: Sequence[str],
+    *,
+    section: str = "",
+) -> Place:
+    """Sets what a dotted key names in `data`, which has field names; returns its place.
+
+    A list takes all the words, a switch none or one, everything else one. `section` is what stands
+    before the key on the command line.
+
+    Raises:
+        ConfigError: there is no such key, with the nearest one, or it takes other words.
+    """
+    place: list[str] = []
+    parts, table = key.split("."), data
+    key = f"{section}{key}"
+    for depth, part in enumerate(parts):
+        name = field_name(model, part)
+        if name is None:
+            known = (field.replace("_", "-") for field in model.model_fields)
+            before = section + ".".join([*parts[:depth], ""])
+            raise ConfigError(
+                f"unknown option --{key}; {nearest(part, known, prefix=f'--{before}')}"
+            )
+        place.append(name)
+        inner = table_model(model, name)
+        rest = parts[depth + 1 :]
+        if rest and inner is None:
+            if dict not in map(_origin, _members(model.model_fields[name].annotation)):
+                raise ConfigError(f"--{key}: {'.'.join(parts[: depth + 1])} has no keys")
+            table[name] = {**table.get(name, {}), ".".join(rest): " ".join(words)}
+            return (*place, *rest)
+        if not rest:
+            table[name] = _value(key, model.model_fields[name].annotation, words)
+            return tuple(place)
+        assert inner is not None
+        found = table.get(name)
+        model, table[name] = inner, dict(found) if isinstance(found, Mapping) else {}
+        table = table[name]
+    raise AssertionError("a key has at least one part")
+
+
+def build(model: type[ModelT], values: Mapping[str, Any], name: Callable[[Place], str]) -> ModelT:
+    """`model` from values by field name.
+
+    Args:
+        name: What to call the value at a place, where it is wrong.
+
+    Raises:
+        ConfigError: naming the value, what was found and what is allowed.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(explain(error, name)) from None
+
+
+def explain(error: ValidationError, name: Callable[[Place], str] | None = None) -> str:
+    """The first thing that a validation found, in one line."""
+    first = error.errors(include_url=False)[0]
+    place = tuple(str(part) for part in first["loc"])
+    inner = first.get("ctx", {}).get("error")
+    while isinstance(inner, ConfigError) and inner.invalid is not None:
+        first = inner.invalid.errors(include_url=False)[0]
+        place += tuple(str(part) for part in first["loc"])
+        inner = first.get("ctx", {}).get("error")
+    key = ".".join(map(_dashed, place)) if name is None else name(place)
+    if isinstance(inner, ConfigError):
+        return f"{key}.{inner}" if place else f"{key}{inner}"
+    found = "" if isinstance(first["input"], Mapping) else f", found {_shown(first['input'])}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        message, found = "is needed", ""
+    return f"{f'{key}: ' if place else key}{message}{found}"
+
+
+def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     """A hint for a name that is not known: the nearest one, or all of them."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
+    if near:
+        return f"did you mean {prefix}{near[0]!s}?" if prefix else f"did you mean {near[0]!r}?"
+    return f"there are {', '.join(f'{prefix}{one}' for one in names)}"
 
 
-def named_option(argv: Sequence[str], flag: str) -> str | None:
-    """What a command line gives to `flag`, before the line is parsed; None where it gives nothing.
+def _value(key: str, annotation: Any, words: Sequence[str]) -> Any:
+    members = _members(annotation)
+    if bool in members and not words:
+        return True
+    if any(_origin(member) in (list, tuple, set, frozenset) for member in members):
+        return list(words)
+    if len(words) != 1:
+        found = f"found {' '.join(words)!r}" if words else "found none"
+        raise ConfigError(f"--{key}: takes one value, {found}")
+    if type(None) in members and words[0].lower() == "none":
+        return None
+    return words[0]
 
-    For what decides how the line is parsed: the file with defaults, the backend.
-    """
-    for index, word in enumerate(argv):
-        if word == flag and index + 1 < len(argv):
-            return argv[index + 1]
-        if word.startswith(f"{flag}="):
-            return word.removeprefix(f"{flag}=")
-    return None
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union, however it is written; else the annotation itself."""
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(inner for arg in get_args(annotation) for inner in _members(arg))
+    return (annotation,)
 
 
-def _explain(error: ValidationError, *, key: str = "") -> str:
-    first = error.errors(include_url=False)[0]
-    parts = [*([key] if key else []), *first["loc"]]
-    key = ".".join(str(part).replace("_", "-") for part in parts)
-    inner = first.get("ctx", {}).get("error")
-    if isinstance(inner, ConfigError):
-        return f"{key}.{inner}"
-    found = "" if isinstance(first["input"], Mapping) else f", found {first['input']!r}"
-    message = first["msg"].removeprefix("Value error, ")
-    return f"{f'{key}: ' if key else ''}{message}{found}"
+def _origin(annotation: Any) -> Any:
+    return get_origin(annotation) or annotation
+
+
+def _dashed(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

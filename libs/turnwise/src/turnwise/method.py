@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 import toolparse
 from pydantic import field_validator
 
-from turnwise.command import PreflightError, StopRun
+from turnwise.command import PreflightError, RunError
 from turnwise.config import Config, ConfigError, nearest
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 from turnwise.objective import Objective
@@ -100,8 +100,8 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             beside ours.
         shipped: The folder of the policy that `--hf-checkpoint shipped` names.
         preset: The file of options that local training has where no `--config` is given.
-        may_change: Options, by field name with dots, that say nothing about what is played: a run
-            that goes on may be given them anew.
+        may_change: Options that say nothing about what is played, `section.key` by field name: a
+            run that goes on may be given them anew.
         options: The run's.
     """
 
@@ -177,6 +177,10 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             " --eval-prompt-data"
         )
 
+    def about(self) -> str:
+        """What its tasks are, in the plural: `retail tasks with the compact prompt`."""
+        return "tasks"
+
     def prompt_tokens(self, tasks: Sequence[TaskT], profile: tokendelta.Profile) -> int:
         """Tokens of the longest first prompt of these tasks; 0 where it is not known before."""
         return 0
@@ -211,11 +215,11 @@ async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyP
     exception is a bug of the method: it is logged and loses the episode to the environment.
 
     Raises:
-        ConfigError, PreflightError, StopRun: no further episode could be right.
+        ConfigError, PreflightError, RunError: no further episode could be right, or played.
     """
     try:
         return await method.run(rollout, policy)
-    except (ConfigError, PreflightError, StopRun):
+    except (ConfigError, PreflightError, RunError):
         raise
     except BoundaryError as error:
         lost, conversation = Ending.lost(error), error.conversation
@@ -229,12 +233,14 @@ async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyP
     return unplayed(rollout, lost)
 
 
-def find_method(name: str) -> type[Method[Any, Any]]:
+def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:
     """The method `name`: of `apps.trainers`, or an import path `package.module:Class`.
 
     Raises:
         ConfigError: there is no such method.
     """
+    if isinstance(name, type):
+        return name
     path, colon, attribute = name.partition(":")
     if not colon:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 from pydantic import Field, model_validator
+from turnwise.arguments import parse_args, parse_sections
 from turnwise.command import PreflightError, RunError, run_command
-from turnwise.config import CommandConfig, Config, ConfigError, parse_args
+from turnwise.config import CommandConfig, Config, ConfigError
 
 
 class User(Config):
@@ -84,24 +85,16 @@ def test_what_a_file_leaves_out_may_come_from_the_command_line(tmp_path: Path) -
     assert (config.policy, config.trials, config.half) == ("p", 2, True)
 
 
-def test_options_that_contradict_each_other_exit_with_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "half = true\n")
-    with pytest.raises(SystemExit) as caught:
-        argv = ["--config", path, "--policy", "p", "--trials", "1"]
+    argv = ["--config", path, "--policy", "p", "--trials", "1"]
+    with pytest.raises(ConfigError, match="half needs two trials"):
         parse_args(Evaluate, argv, prog="e", description="E.")
-    assert caught.value.code == 2
-    assert "half needs two trials" in capsys.readouterr().err
 
 
-def test_a_required_option_that_is_not_given_is_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(SystemExit) as caught:
+def test_a_required_option_that_is_not_given_is_named() -> None:
+    with pytest.raises(ConfigError, match="--policy: is needed"):
         parse_args(Evaluate, [], prog="e", description="E.")
-    assert caught.value.code == 2
-    assert "--policy" in capsys.readouterr().err
 
 
 def test_a_missing_file_is_named() -> None:
@@ -112,18 +105,121 @@ def test_a_missing_file_is_named() -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--rolout-batch-size", "4"], "--rollout-batch-size"),
-        (["--lr", "-1"], "lr: Input should be greater than 0, found -1.0"),
-        (["--lr", "fast"], "--lr"),
+        (["--rolout-batch-size", "4"], "did you mean --rollout-batch-size"),
+        (["--lr", "-1"], "--lr: Input should be greater than 0, found '-1'"),
+        (["--lr=fast"], "--lr: Input should be a valid number"),
+        (["--lr", "inf"], "--lr: Input should be a finite number"),
+        (["--lr"], "--lr: takes one value, found none"),
+        (["--lr", "1", "2"], "--lr: takes one value, found '1 2'"),
+        (["--user.modl", "x"], "did you mean --user.model"),
+        (["--lr.x", "1"], "lr has no keys"),
+        (["train"], "'train' belongs to no option"),
     ],
 )
-def test_a_bad_option_exits_with_2_and_says_which(
-    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
+def test_a_bad_option_says_which_and_what_to_do(argv: list[str], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(*argv)
+    assert words in str(caught.value)
+
+
+class Model(Config):
+    name: str
+    """The model."""
+    temperature: float = 1.0
+    """Of its draws."""
+
+
+class Method(Config):
+    tools: tuple[str, ...] = ("one", "two")
+    """Tools."""
+    models: dict[str, str] = Field(default_factory=dict)
+    """By role."""
+    base: Model | None = None
+    """Every role."""
+    prompt: str = "full"
+    """The prompt."""
+    lr: float = 3.0
+    """Also a name of the other options."""
+
+
+def sections(*argv: str) -> tuple[Train, Method]:
+    found = parse_sections(
+        Train,
+        {"flow": Method},
+        argv,
+        prog="train",
+        description="Trains.",
+        aliases={"method": "flow"},
+    )
+    return found.options, found.sections["flow"]
+
+
+@pytest.mark.parametrize("section", ["flow", "method"])
+def test_a_key_means_the_same_in_a_section_of_the_file_and_on_the_command_line(
+    tmp_path: Path, section: str
+) -> None:
+    path = write(
+        tmp_path,
+        f'lr = 0.5\n[{section}]\ntools = ["a"]\nlr = 2.0\n[{section}.base]\nname = "m"\n'
+        f'[{section}.models]\njudge = "j"\n',
+    )
+    options, method = sections("--config", path)
+    line = sections(
+        "--lr", "0.5", f"--{section}.tools", "a", f"--{section}.lr", "2",
+        f"--{section}.base.name", "m", f"--{section}.models.judge", "j",
+    )  # fmt: skip
+    assert line[1] == method and method.base == Model(name="m") and method.tools == ("a",)
+    assert (options.lr, line[0].lr) == (0.5, 0.5)
+
+
+def test_a_key_of_one_section_needs_not_name_it_and_the_options_go_first(tmp_path: Path) -> None:
+    options, method = sections("--prompt", "compact", "--lr", "0.25", "--tools", "a", "b")
+    assert (method.prompt, options.lr, method.lr, method.tools) == (
+        "compact",
+        0.25,
+        3.0,
+        ("a", "b"),
+    )
+    path = write(tmp_path, 'prompt = "compact"\n[flow.base]\nname = "m"\n')
+    assert sections("--config", path, "--base.temperature", "0.5")[1].base == Model(
+        name="m", temperature=0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--flow.tool", "a"], "unknown option --flow.tool; did you mean --flow.tools?"),
+        (["--promt", "a"], "unknown option --promt; did you mean --prompt?"),
+        (
+            ["--base.name", "m", "--base.temperature", "x"],
+            "--base.temperature: Input should be a valid number",
+        ),
+        (["--flow.base.temperature", "1"], "--flow.base.name: is needed"),
+    ],
+)
+def test_a_bad_option_of_a_section_is_named_as_it_was_written(argv: list[str], words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        sections(*argv)
+    assert words in str(caught.value)
+
+
+def test_help_has_every_option_with_its_meaning_and_default(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as caught:
-        parse(*argv)
-    assert caught.value.code == 2
-    assert words in capsys.readouterr().err
+        sections("--lr", "1", "--help")
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert "--lr FLOAT\n    Learning rate. (default: 0.001)" in out
+    assert "--flow.tools STR ...\n    Tools. (default: one two)" in out
+    assert "--flow.base.name STR\n    The model. (required)" in out
+    assert "--user.model STR" in out
+
+
+def test_a_list_that_is_given_takes_the_place_of_the_files(tmp_path: Path) -> None:
+    path = write(tmp_path, '[flow]\ntools = ["a", "b"]\n')
+    assert sections("--config", path, "--tools", "c")[1].tools == ("c",)
 
 
 def test_a_configuration_cannot_be_changed_after_the_start() -> None:

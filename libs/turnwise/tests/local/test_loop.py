@@ -11,22 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tokendelta
 import torch
 from safetensors.torch import load_file
 from turnwise.command import RunError, StopRun
 from turnwise.config import ConfigError
-from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit
+from turnwise.episode import Boundary, BoundaryError
 from turnwise.local.checkpoint import list_checkpoints
+from turnwise.local.experiment import open_experiment
 from turnwise.local.loop import Interrupted, train
 from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
-from turnwise.local.trainer import Job, prompt_order
-from turnwise.policy import Policy
-from turnwise.rollout import Rollout, derive_seed
+from turnwise.local.trainer import prompt_order
+from turnwise.rollout import Rollout
 from turnwise.run.folder import RunFolder
+from turnwise.run.lock import locked
+from turnwise.run.summary import read_summary
 
-EpisodeHook = Callable[[Rollout[str]], None]
+from local.letters import LetterOptions, Letters, letters
 
 
 def options(**changes: Any) -> TrainOptions:
@@ -46,59 +47,6 @@ def options(**changes: Any) -> TrainOptions:
     return TrainOptions(**{**settings, **changes})
 
 
-def make_job(tokenizer: Any, hook: EpisodeHook = lambda rollout: None) -> Job[str]:
-    """Two turns; the score is the share of sampled bytes that are lower-case letters."""
-
-    async def run(rollout: Rollout[str], policy: Policy) -> Episode:
-        session = tokendelta.Session(policy.profile, max_tokens=policy.max_context_tokens)
-        prompt = session.start([{"role": "user", "content": rollout.task}])
-        good = sampled = 0
-        ending: Ending = Ending.stopped(Limit.TURNS)
-        try:
-            hook(rollout)
-            for turn in range(2):
-                params = policy.sampling
-                completion = await policy.engine.generate(
-                    prompt,  # type: ignore[arg-type]
-                    type(params)(
-                        temperature=params.temperature,
-                        max_new_tokens=params.max_new_tokens,
-                        stop_token_ids=params.stop_token_ids,
-                        seed=derive_seed(rollout.seed, turn),
-                    ),
-                    session_id=rollout.rollout_id,
-                )
-                session.append_sampled(completion.ids, completion.logprobs, completion.finish)
-                text = policy.text(completion.ids)
-                good += sum("a" <= letter <= "z" for letter in text)
-                sampled += len(completion.ids)
-                prompt = session.append_env([{"role": "user", "content": "more"}])
-        except BoundaryError as error:
-            ending = Ending.lost(error)
-        finally:
-            await policy.engine.release(rollout.rollout_id)
-        return Episode(
-            rollout_id=rollout.rollout_id,
-            group_id=rollout.group_id,
-            task_id=rollout.task_id,
-            segments=session.samples().samples,
-            ending=ending,
-            score=good / max(sampled, 1) if ending.by_policy else None,
-            transcript=[{"role": "user", "content": rollout.task}],
-            metrics={"turns": 2.0},
-        )
-
-    tasks = {f"task-{name}": name for name in ("ab", "cd", "ef", "gh", "ij", "kl")}
-    return Job(
-        method="letters",
-        train_tasks=dict(list(tasks.items())[:4]),
-        eval_tasks=dict(list(tasks.items())[4:]),
-        run_episode=run,
-        profile=tokendelta.Profile.from_tokenizer(tokenizer),
-        claim=("Letters.",),
-    )
-
-
 @pytest.fixture
 def start(
     tmp_path: Path, tokenizer: Any, make_policy: Callable[..., Any]
@@ -106,7 +54,11 @@ def start(
     """Runs a job in `tmp_path/name` and returns its folder."""
 
     async def run(
-        name: str = "run", *, job: Job[str] | None = None, model: Any = None, **changes: Any
+        name: str = "run",
+        *,
+        method: type[Letters] = Letters,
+        model: Any = None,
+        **changes: Any,
     ) -> RunFolder:
         torch.set_num_threads(1)
         chosen = options(**changes)
@@ -117,7 +69,8 @@ def start(
             else RunFolder.create(path, "letters", chosen.model_dump(mode="json"))
         )
         policy = LoadedPolicy("memory", model or make_policy(), tokenizer)
-        await train(chosen, job or make_job(tokenizer), policy, folder)
+        experiment = await open_experiment(chosen, method(LetterOptions()), policy)
+        await train(chosen, experiment, policy, folder)
         return folder
 
     return run
@@ -140,7 +93,7 @@ async def test_every_rollout_of_every_step_is_accounted_for(start: Any, tokenize
         if rollout.rollout_id.endswith("/1"):
             raise BoundaryError(Boundary.USER, "429")
 
-    folder = await start(job=make_job(tokenizer, lose_some), num_rollout=2)
+    folder = await start(method=letters(lose_some), num_rollout=2)
     for row in rows(folder, "train"):
         ledger = row["ledger"]
         assert ledger["started"] == 16 == ledger["stopped"]["turns"] + ledger["lost"]["user"]
@@ -157,7 +110,7 @@ async def test_a_group_with_too_many_lost_members_is_left_out_and_counted(
         if rollout.group_id.endswith("/0") and not rollout.rollout_id.endswith("/0"):
             raise BoundaryError(Boundary.ENGINE, "gone")
 
-    folder = await start(job=make_job(tokenizer, lose_most), num_rollout=1)
+    folder = await start(method=letters(lose_most), num_rollout=1)
     (row,) = rows(folder, "train")
     assert (row["groups"], row["groups_kept"]) == (4, 3)
     assert row["groups_dropped"] == {"too_few_scored": 1}
@@ -193,7 +146,9 @@ async def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(
 
     def lasting(row: dict[str, Any]) -> dict[str, Any]:
         clocks = ("_s", "_ms")
-        return {key: value for key, value in row.items() if not key.endswith(clocks)}
+        kept = {key: value for key, value in row.items() if not key.endswith(clocks)}
+        metrics = kept.get("metrics", {})
+        return {**kept, "metrics": {k: v for k, v in metrics.items() if not k.endswith(clocks)}}
 
     for kind in ("train", "eval"):
         mine = {row["step"]: lasting(row) for row in rows(whole, kind)}
@@ -204,10 +159,10 @@ async def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(
 async def test_rows_after_the_checkpoint_are_not_written_twice(start: Any, tokenizer: Any) -> None:
     def break_off(rollout: Rollout[str]) -> None:
         if rollout.rollout_id.startswith("4/"):
-            raise KeyError("crash in step 4")
+            raise RunError("crash in step 4")
 
-    with pytest.raises(KeyError):
-        await start("run", job=make_job(tokenizer, break_off))
+    with pytest.raises(RunError, match="crash"):
+        await start("run", method=letters(break_off))
     folder = await start("run", resume=True, run_dir=Path("unused"))
     assert [row["step"] for row in rows(folder, "train")] == [1, 2, 3, 4]
     assert [row["step"] for row in rows(folder, "eval")] == [0, 4]
@@ -221,7 +176,7 @@ async def test_the_first_interrupt_saves_the_step_and_ends_with_it(
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match="after step 3"):
-        await start("run", job=make_job(tokenizer, interrupt))
+        await start("run", method=letters(interrupt))
     folder = RunFolder.open(tmp_path / "run")
     assert [row["step"] for row in rows(folder, "train")] == [1, 2, 3]
     assert list_checkpoints(folder.checkpoints)[-1].name == "step_3"
@@ -235,7 +190,7 @@ async def test_the_second_interrupt_stops_at_once_and_corrupts_nothing(
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match="at once"):
-        await start("run", job=make_job(tokenizer, interrupt))
+        await start("run", method=letters(interrupt))
     folder = RunFolder.open(tmp_path / "run")
     assert [row["step"] for row in rows(folder, "train")] == [1, 2]
     assert [path.name for path in list_checkpoints(folder.checkpoints)] == ["step_2"]
@@ -252,7 +207,7 @@ async def test_where_no_episode_can_be_played_any_more_the_steps_done_are_saved(
 
     whole = await start("whole")
     with pytest.raises(StopRun, match="the cap is reached; 3 of 4 steps are done and saved"):
-        await start("run", job=make_job(tokenizer, out_of_money))
+        await start("run", method=letters(out_of_money))
     folder = RunFolder.open(tmp_path / "run")
     assert [row["step"] for row in rows(folder, "train")] == [1, 2, 3]
     assert list_checkpoints(folder.checkpoints)[-1].name == "step_3"
@@ -275,7 +230,7 @@ async def test_an_interrupt_during_an_evaluation_is_not_lost(
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match="evaluation"):
-        await start(job=make_job(tokenizer, interrupt), num_rollout=steps)
+        await start(method=letters(interrupt), num_rollout=steps)
 
 
 async def test_an_evaluation_that_an_interrupt_prevented_is_made_up(
@@ -286,7 +241,7 @@ async def test_an_evaluation_that_an_interrupt_prevented_is_made_up(
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted, match="after step 2"):
-        await start("run", job=make_job(tokenizer, interrupt), eval_interval=2)
+        await start("run", method=letters(interrupt), eval_interval=2)
     folder = await start("run", resume=True, run_dir=Path("unused"), eval_interval=2)
     assert [row["step"] for row in rows(folder, "eval")] == [0, 2, 4]
 
@@ -326,3 +281,66 @@ def test_every_prompt_comes_once_per_epoch_and_epochs_differ() -> None:
     assert flat[:6] != flat[6:]
     assert prompt_order(6, 4, 2, seed=1) == steps[1]
     assert prompt_order(6, 4, 1, seed=2) != steps[0]
+
+
+async def test_a_bug_of_the_method_loses_its_episodes_and_then_ends_the_run(
+    start: Any, tmp_path: Path
+) -> None:
+    def broken(rollout: Rollout[str]) -> None:
+        if "/" in rollout.rollout_id:
+            raise KeyError("a bug")
+
+    with pytest.raises(StopRun, match="16 groups in a row .* environment: KeyError: 'a bug'"):
+        await start("run", method=letters(broken), num_rollout=9)
+    train_rows = rows(RunFolder.open(tmp_path / "run"), "train")
+    assert [row["coverage"] for row in train_rows] == [0.0] * 4
+
+
+async def test_an_evaluation_without_a_score_ends_the_run_and_names_each_boundary(
+    start: Any,
+) -> None:
+    def gone(rollout: Rollout[str]) -> None:
+        where = Boundary.USER if "#0" in rollout.rollout_id else Boundary.JUDGE
+        raise BoundaryError(where, f"{where} is gone")
+
+    with pytest.raises(StopRun, match="none of 4 .* user: user is gone; .* judge: judge is gone"):
+        await start(method=letters(gone))
+
+
+async def test_the_method_scores_a_group_by_its_members(start: Any) -> None:
+    method = letters()
+    method.group = staticmethod(lambda members: [float(i) for i, _ in enumerate(members)])  # type: ignore[assignment]
+    folder = await start(method=method, num_rollout=1)
+    (row,) = rows(folder, "train")
+    assert row["reward_mean"] == 1.5
+
+
+async def test_without_the_first_evaluation_on_record_there_is_no_verdict(start: Any) -> None:
+    folder = await start("run", num_rollout=2)
+    kept = [line for line in folder.metrics.read_text().splitlines() if '"step":0' not in line]
+    assert len(kept) == 3
+    folder.metrics.write_text("".join(f"{line}\n" for line in kept))
+    await start("run", resume=True, run_dir=Path("unused"))
+    summary = read_summary(folder)
+    assert summary is not None and summary.verdict().startswith("Nothing can be said")
+
+
+async def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    start: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = await start("whole")
+    folder = await start("run")
+    with (folder.checkpoints / "step_4" / "model.safetensors").open("r+b") as stream:
+        stream.write(b"damaged")
+    await start("run", resume=True, run_dir=Path("unused"))
+    assert "going back to the checkpoint before it" in capsys.readouterr().err
+    last = [load_file(f.checkpoints / "step_4" / "model.safetensors") for f in (whole, folder)]
+    assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
+
+
+async def test_a_second_process_is_refused_and_told_who_is_at_work(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        with pytest.raises(ConfigError, match=f"process {os.getpid()} on"), locked(tmp_path):
+            pass
+    with locked(tmp_path):
+        pass

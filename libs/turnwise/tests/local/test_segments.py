@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -11,9 +12,13 @@ import tokendelta
 from turnwise import objective
 from turnwise.episode import Ending, Episode
 from turnwise.group import make_groups
+from turnwise.local.experiment import open_experiment
 from turnwise.local.options import TrainOptions
-from turnwise.local.trainer import Job, Trainer, kept_rollouts
+from turnwise.local.policy import LoadedPolicy
+from turnwise.local.trainer import Trainer, kept_rollouts
 from turnwise.objective import Objective
+
+from local.letters import LetterOptions, Letters
 
 Make = Callable[..., Any]
 SHAPES = (3, 1, 2, 2)
@@ -23,23 +28,15 @@ SCORES = (1.0, 0.0, 0.0, 1.0)
 
 @pytest.fixture
 def trainer_for(make_policy: Make, tokenizer: Any) -> Callable[[Objective], Trainer[str]]:
-    async def nobody(*_: Any) -> Episode:
-        raise AssertionError("no episode is played here")
-
     def make(name: Objective) -> Trainer[str]:
-        job = Job(
-            method="segments",
-            train_tasks={"a": "a"},
-            eval_tasks={"b": "b"},
-            run_episode=nobody,
-            profile=tokendelta.Profile.from_tokenizer(tokenizer),
-            claim=(),
-        )
         options = TrainOptions(
-            hf_checkpoint="memory", objective=name, max_tokens_per_gpu=200,
+            hf_checkpoint="memory", max_tokens_per_gpu=200,
             rollout_max_context_len=100, use_kl_loss=True, kl_loss_coef=0.1,
         )  # fmt: skip
-        return Trainer(options, job, make_policy())
+        loaded = LoadedPolicy("memory", make_policy(), tokenizer)
+        method = Letters(LetterOptions(objective=name))
+        experiment = asyncio.run(open_experiment(options, method, loaded))
+        return Trainer(options, experiment, loaded.model)
 
     return make
 

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import reducer
 import torch
+from apps.trainers.agentflow.problems import make_problems
 from planner import POLICY, Planner, options
 from sandbox import Sandbox, SandboxUnavailable
 from slime.observability.rollout_metrics import log_eval_rollout_data, log_rollout_data
@@ -40,8 +41,6 @@ from turnwise.command import StopRun
 from turnwise.config import ConfigError
 from turnwise.objective import token_weights
 from turnwise.slime import books, close
-
-from apps.trainers.agentflow.problems import make_problems
 
 OBJECTIVES = ("turn-mean", "rollout-token-mean", "global-token-mean")
 STEPS = 3

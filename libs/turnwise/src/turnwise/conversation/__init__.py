@@ -27,6 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from types import TracebackType
 from typing import Any
 
@@ -47,6 +48,7 @@ from turnwise.conversation.history import (
 )
 from turnwise.conversation.tokens import Specials, TokenHistory
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, crossing
+from turnwise.models.text import KNOWN_MARKERS, Markers
 from turnwise.policy import AnyPolicy, EndpointPolicy
 from turnwise.rollout import Rollout, derive_seed
 
@@ -112,6 +114,17 @@ class Conversation:
         self._next = 0
         self._session_id = f"{rollout.rollout_id}/{name}" if name else rollout.rollout_id
         self._record: _Record | None = None
+
+    @cached_property
+    def markers(self) -> Markers:
+        """The texts that become special tokens in a prompt of the policy; of an endpoint, whose
+        tokenizer is not at hand, those of the usual model families."""
+        if isinstance(self.policy, EndpointPolicy):
+            return KNOWN_MARKERS
+        specials = self.policy.profile.specials
+        return Markers(
+            text for text, token in specials.by_text.items() if token in specials.control
+        )
 
     async def __aenter__(self) -> Conversation:
         return self

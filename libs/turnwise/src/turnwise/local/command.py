@@ -1,100 +1,180 @@
-"""The command that trains a method on this machine: options, folder, training, verdict, report.
+"""The command that trains a method: options, folder, training, verdict, report.
 
-A method's trainer brings its options, how they become a `Job`, and its texts:
+    exit_code = train_method("tau", argv)                # as `apps.trainers.tau`'s own command
+    exit_code = train_method("my_agent:MyAgent", argv)   # a method of one's own
 
-    TRAINER = LocalTrainer(prog="tau:train", description=..., method="tau", options=TauOptions,
-                           make_job=make_job, shipped=Path(__file__).parent / "policy")
-    exit_code = TRAINER.run(argv)
+`--backend slime` hands the line over to `turnwise.launch`. Nothing here imports torch before the
+line is read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from turnwise.config import ConfigError, parse_args
-from turnwise.local.loop import Interrupted, train
+from turnwise.arguments import named_option, parse_sections, without_option
+from turnwise.command import run_command
+from turnwise.config import ConfigError
 from turnwise.local.options import SHIPPED, TrainOptions
-from turnwise.local.policy import LoadedPolicy, load_policy
-from turnwise.local.threads import choose_threads, set_threads
-from turnwise.local.trainer import Job
-from turnwise.report import write_report
+from turnwise.local.threads import choose_threads, set_threads, wait_passively
+from turnwise.method import Method, find_method, method_name
 from turnwise.run.folder import RunFolder
-from turnwise.run.summary import Summary
+from turnwise.run.lock import locked
 
-OptionsT = TypeVar("OptionsT", bound=TrainOptions)
+if TYPE_CHECKING:
+    from turnwise.local.experiment import Experiment, MakeEngine
+    from turnwise.local.policy import LoadedPolicy
+    from turnwise.run.summary import Summary
 
 MAY_CHANGE = frozenset(
     {"config", "resume", "run_dir", "num_rollout", "save_interval", "threads", "dry_run"}
 )
 """Options that a resumed run may be given anew."""
+CODES = (
+    "Exit codes: 0 ok, 2 usage or configuration, 3 a service or the disk can't carry the run,"
+    " 4 run failed, 130 interrupted."
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalTrainer(Generic[OptionsT]):
-    """What a method brings to the command.
+def train_method(method: str | type[Method[Any, Any]], argv: Sequence[str]) -> int:
+    """Trains a method on the backend that `argv` names; returns the exit code.
 
-    Attributes:
-        prog: The command's name: `tau:train`.
-        description: What it does and its exit codes, for `--help`.
-        method: Names the run folder.
-        options: The options' class.
-        make_job: Tasks, episode and texts that go with the options; called in the event loop that
-            the run lives in, so it may start what the episodes need.
-        shipped: The folder of the policy that `--hf-checkpoint shipped` names.
-        require_tools: Whether the policy's chat template must show tools; may depend on options.
-        may_change: Options of the method that a resumed run may be given anew.
+    Args:
+        method: A name of `apps.trainers`, an import path `package.module:Class`, or the class.
+        argv: Options of the run and, under its own name or `method`, of the method.
+
+    Raises:
+        ConfigError, PreflightError, RunError: see `turnwise.command`.
     """
+    if named_option(argv, "--backend") == "slime":
+        from turnwise.launch.command import train_on_cluster
 
-    prog: str
-    description: str
-    method: str
-    options: type[OptionsT]
-    make_job: Callable[[OptionsT, LoadedPolicy], Awaitable[Job[Any]]]
-    shipped: Path
-    require_tools: bool | Callable[[OptionsT], bool] = True
-    may_change: frozenset[str] = frozenset()
+        assert isinstance(method, str), "the nodes import the method by its name"
+        return train_on_cluster(method, argv)
+    # Read once, when torch is imported.
+    wait_passively()
+    return LocalRun(find_method(method), argv).run()
 
-    def run(self, argv: Sequence[str]) -> int:
-        """Reads options, trains, prints the verdict; returns the exit code.
+
+class LocalRun:
+    """One run on this machine."""
+
+    def __init__(
+        self,
+        cls: type[Method[Any, Any]],
+        argv: Sequence[str],
+        make_engine: MakeEngine | None = None,
+    ) -> None:
+        """
+        Args:
+            cls: The method.
+            argv: Its command line.
+            make_engine: Makes the engine that samples; the embedded one where None.
 
         Raises:
-            ConfigError, PreflightError, RunError: see `turnwise.command`.
+            ConfigError: an option is wrong, or the run to go on with is another one.
+            SystemExit: 0 after `--help`.
         """
-        options = self._options(argv)
-        if options.dry_run:
-            print(options.model_dump_json(indent=2))
+        self._cls, self._name = cls, method_name(cls)
+        self._argv = argv
+        self._make_engine = make_engine
+        self.options, method_options = self._read({})
+        if self.options.resume:
+            assert self.options.run_dir is not None
+            self.options, method_options = self._read(
+                self._started(RunFolder.open(self.options.run_dir))
+            )
+        if self.options.backend == "slime":
+            raise ConfigError("backend slime is chosen on the command line, --backend slime")
+        self.method = cls(method_options)
+
+    def run(self) -> int:
+        """Trains, prints the verdict; returns the exit code."""
+        if self.options.dry_run:
+            print(json.dumps(self._config(), indent=2))
             return 0
         started = time.perf_counter()
-        name, tools = options.hf_checkpoint, self.require_tools
-        policy = load_policy(
-            str(self.shipped) if name == SHIPPED else name,
-            device=options.device,
-            require_tools=tools if isinstance(tools, bool) else tools(options),
-        )
-        return asyncio.run(self._train(options, policy, started))
+        policy = self._load_policy()
+        return asyncio.run(self._train(policy, started))
 
-    async def _train(self, options: OptionsT, policy: LoadedPolicy, started: float) -> int:
-        options = self._threaded(options, policy)
-        job = await self.make_job(options, policy)
+    def _read(self, defaults: Mapping[str, Any]) -> tuple[TrainOptions, Any]:
+        preset = None if defaults else self._cls.preset
+        parsed = parse_sections(
+            TrainOptions,
+            {self._name: self._cls.Options},
+            self._argv,
+            prog=f"{self._name}:train",
+            description=f"{_first_sentence(self._cls)} {CODES}",
+            defaults=defaults,
+            aliases={"method": self._name},
+            default_file=preset,
+        )
+        return parsed.options, parsed.sections[self._name]
+
+    def _started(self, folder: RunFolder) -> dict[str, Any]:
+        """The options that the run in the folder was started with."""
+        started = folder.read_config()
+        known = {name: started[name] for name in TrainOptions.model_fields if name in started}
+        for name in ("config", "resume", "run_dir", "dry_run"):
+            known.pop(name, None)
+        if started.get("method") != self._name:
+            raise ConfigError(
+                f"--run-dir {folder.path}: is a run of {started.get('method')}, not of {self._name}"
+            )
+        return {**known, self._name: started.get(self._name, {})}
+
+    def _config(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return {
+            "method": self._name,
+            **self.options.model_dump(mode="json"),
+            self._name: self.method.options.model_dump(mode="json"),
+        }
+
+    def _load_policy(self) -> LoadedPolicy:
+        import torch
+
+        from turnwise.local.policy import load_policy
+
+        options = self.options
+        if options.device == "cuda" and not torch.cuda.is_available():
+            raise ConfigError("--device cuda: this torch finds no GPU")
+        name = options.hf_checkpoint
+        if name == SHIPPED:
+            if self._cls.shipped is None:
+                raise ConfigError(f"--hf-checkpoint: {self._name} ships no policy; name a folder")
+            name = str(self._cls.shipped)
+        policy = load_policy(name, device=options.device, require_tools=bool(self.method.tools()))
+        self.options = self._threaded(policy)
+        # Nothing is drawn from torch's own state, but a checkpoint holds it.
+        torch.manual_seed(options.seed)
+        return policy
+
+    async def _train(self, policy: LoadedPolicy, started: float) -> int:
+        from turnwise.local.experiment import make_torch_engine, open_experiment
+        from turnwise.local.loop import Interrupted, train
+
+        experiment = await open_experiment(
+            self.options, self.method, policy, self._make_engine or make_torch_engine
+        )
         try:
-            folder = self._folder(options)
-            announce(options, job, folder)
-            try:
-                summary = await train(options, job, policy, folder)
-            except Interrupted as interrupted:
-                print(f"interrupted {interrupted}; go on with --resume --run-dir {folder.path}")
-                return 130
-            finally:
-                _report(folder)
+            folder = self._folder()
+            with locked(folder.path):
+                announce(self.options, experiment, folder)
+                try:
+                    summary = await train(self.options, experiment, policy, folder)
+                except Interrupted as interrupted:
+                    print(f"interrupted {interrupted}; go on with --resume --run-dir {folder.path}")
+                    return 130
+                finally:
+                    _report(folder)
         finally:
-            if job.close is not None:
-                await job.close()
+            await self.method.close()
         tell(summary)
         print(
             f"{time.perf_counter() - started:.0f} s. Run folder {folder.path},"
@@ -102,32 +182,16 @@ class LocalTrainer(Generic[OptionsT]):
         )
         return 0
 
-    def _options(self, argv: Sequence[str]) -> OptionsT:
-        options = self._parse(argv, {})
-        if options.resume:
-            assert options.run_dir is not None
-            started = RunFolder.open(options.run_dir).read_config()
-            known = {name: started[name] for name in self.options.model_fields if name in started}
-            for name in ("config", "resume", "run_dir", "dry_run"):
-                known.pop(name, None)
-            options = self._parse(argv, known)
-        if options.backend == "slime":
-            raise ConfigError("backend slime is chosen on the command line, --backend slime")
-        return options
-
-    def _parse(self, argv: Sequence[str], defaults: Mapping[str, Any]) -> OptionsT:
-        return parse_args(
-            self.options, argv, prog=self.prog, description=self.description, defaults=defaults
-        )
-
-    def _threaded(self, options: OptionsT, policy: LoadedPolicy) -> OptionsT:
+    def _threaded(self, policy: LoadedPolicy) -> TrainOptions:
         """The options with the thread count that the run keeps, which is set."""
+        options = self.options
         if options.resume:
             assert options.run_dir is not None
             folder = RunFolder.open(options.run_dir)
+            own = {f"{self._name}.{name}" for name in self._cls.may_change}
             folder.refuse_changes(
-                options.model_dump(mode="json"),
-                may_change=MAY_CHANGE | self.may_change,
+                self._config(),
+                may_change=MAY_CHANGE | own,
                 because="a resumed run keeps its options",
             )
             threads = int(folder.read_config()["threads"])
@@ -136,25 +200,31 @@ class LocalTrainer(Generic[OptionsT]):
         set_threads(threads)
         return options.model_copy(update={"threads": threads})
 
-    def _folder(self, options: OptionsT) -> RunFolder:
-        if options.resume:
-            assert options.run_dir is not None
-            return RunFolder.open(options.run_dir)
-        return RunFolder.create(options.run_dir, self.method, options.model_dump(mode="json"))
+    def _folder(self) -> RunFolder:
+        if self.options.resume:
+            assert self.options.run_dir is not None
+            return RunFolder.open(self.options.run_dir)
+        return RunFolder.create(self.options.run_dir, self._name, self._config())
 
 
-def announce(options: TrainOptions, job: Job[Any], folder: RunFolder) -> None:
+def _first_sentence(cls: type[Method[Any, Any]]) -> str:
+    lines = (cls.__doc__ or f"Trains {method_name(cls)}.").strip().split("\n\n")
+    return " ".join(lines[0].split())
+
+
+def announce(options: TrainOptions, experiment: Experiment[Any], folder: RunFolder) -> None:
     """Says what is about to be done, with what and where."""
     episodes = options.rollout_batch_size * options.n_samples_per_prompt
-    evaluation = len(job.eval_tasks) * options.n_samples_per_eval_prompt
+    evaluation = len(experiment.eval_tasks) * options.n_samples_per_eval_prompt
     print(
-        f"Training the {Path(options.hf_checkpoint).name} policy on {len(job.train_tasks)}"
-        f" {job.about}: {options.num_rollout} steps of {options.rollout_batch_size} prompts"
-        f" x {options.n_samples_per_prompt} rollouts = {episodes} episodes; evaluated before and"
-        f" after on {len(job.eval_tasks)} {job.split} tasks x"
+        f"Training the {Path(options.hf_checkpoint).name} policy on {len(experiment.train_tasks)}"
+        f" {experiment.method.about()}: {options.num_rollout} steps of"
+        f" {options.rollout_batch_size} prompts x {options.n_samples_per_prompt} rollouts = {episodes} episodes; evaluated before and"
+        f" after on {len(experiment.eval_tasks)} {experiment.split} tasks x"
         f" {options.n_samples_per_eval_prompt} trials = {evaluation} episodes."
     )
-    services = "".join(f"{name} {value}, " for name, value in job.services.items())
+    players = experiment.method.players()
+    services = "".join(f"{name} {value}, " for name, value in players.items())
     print(
         _sentence(
             f"{services}seed {options.seed}, {options.threads} torch thread(s), device"
@@ -181,7 +251,24 @@ def _sentence(text: str) -> str:
 
 def _report(folder: RunFolder) -> None:
     """Writes the report, also of a run that broke off; a report that fails hides no other error."""
+    from turnwise.report import write_report
+
     try:
         write_report(folder.path)
     except ConfigError as error:
         print(f"no report: {error}", file=sys.stderr)
+
+
+def main() -> None:
+    """`./pants run libs/turnwise:train -- --method NAME ...`, for any method."""
+    sys.exit(run_command(_train, sys.argv[1:]))
+
+
+def _train(argv: Sequence[str]) -> int:
+    method = named_option(argv, "--method")
+    if method is None:
+        raise ConfigError(
+            "--method: name one of apps/trainers, or the import path package.module:Class of your"
+            " own; --help after it lists its options"
+        )
+    return train_method(method, without_option(argv, "--method"))

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from turnwise.command import PreflightError, RunError, StopRun
@@ -25,13 +27,16 @@ from turnwise.local.checkpoint import (
     list_checkpoints,
     load_checkpoint,
     save_checkpoint,
+    verify_checkpoint,
 )
+from turnwise.local.experiment import Experiment
 from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.record import Recorder
-from turnwise.local.trainer import Job, Table, Trainer
+from turnwise.local.trainer import Table, Trainer
 from turnwise.run.folder import RunFolder, require_space
 from turnwise.run.summary import Summary
+from turnwise.stopping import LostGroups, nothing_scored
 
 TaskT = TypeVar("TaskT")
 
@@ -41,9 +46,12 @@ class Interrupted(KeyboardInterrupt):
 
 
 async def train(
-    options: TrainOptions, job: Job[TaskT], policy: LoadedPolicy, folder: RunFolder
+    options: TrainOptions,
+    experiment: Experiment[TaskT],
+    policy: LoadedPolicy,
+    folder: RunFolder,
 ) -> Summary:
-    """Runs the job to its end.
+    """Runs the experiment to its end.
 
     Raises:
         RunError: if the run can't go on; metrics and checkpoints so far are whole.
@@ -51,19 +59,25 @@ async def train(
         Interrupted: after the first interrupt, once the step under way is saved.
     """
     require_space(folder.path, checkpoint_bytes(policy.model), "a checkpoint")
-    trainer = Trainer(options, job, policy.model)
+    trainer = Trainer(options, experiment, policy.model)
     done = saved = await _restore(folder, trainer) if options.resume else 0
-    recorder = Recorder(options, job, policy.tokenizer, folder, done)
+    recorder = Recorder(options, experiment, policy.tokenizer, folder, done)
+    lost_groups = LostGroups(options.rollout_batch_size)
     try:
         with recorder.progress, _interruptible(recorder.progress.say) as interrupted:
-            before = recorder.evaluation(0) or await _evaluate(trainer, recorder, 0)
+            before = recorder.evaluation(0)
+            if before is None and done:
+                recorder.progress.say("the first evaluation is not on record: no verdict")
+            elif before is None:
+                before = await _evaluate(trainer, recorder, 0)
             if done and _is_due(options, done) and recorder.evaluation(done) is None:
                 await _evaluate(trainer, recorder, done)
             for step in range(done + 1, options.num_rollout + 1):
                 if interrupted():
                     raise Interrupted(f"before step {step}")
                 recorder.progress.stage(f"step {step}")
-                recorder.stepped(step, await trainer.train_step(step))
+                result = await trainer.train_step(step)
+                recorder.stepped(step, result)
                 done = step
                 last = step == options.num_rollout
                 if last or step % options.save_interval == 0 or interrupted():
@@ -71,6 +85,7 @@ async def train(
                     saved = step
                 if interrupted():
                     raise Interrupted(f"after step {step}")
+                lost_groups.count_groups(result.groups)
                 if not last and _is_due(options, step):
                     await _evaluate(trainer, recorder, step)
             final = options.num_rollout
@@ -98,6 +113,8 @@ async def _evaluate(trainer: Trainer[TaskT], recorder: Recorder, step: int) -> T
     recorder.progress.stage("evaluating")
     result = await trainer.evaluate()
     recorder.evaluated(step, result)
+    if problem := nothing_scored(result.episodes):
+        raise StopRun(f"evaluation after step {step}: {problem}")
     return result.table
 
 
@@ -119,13 +136,11 @@ def _save(folder: RunFolder, step: int, trainer: Trainer[TaskT], tokenizer: Any)
 
 async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
     """Loads the newest complete checkpoint and forgets later rows; returns its step."""
-    checkpoints = list_checkpoints(folder.checkpoints)
-    if not checkpoints:
+    checkpoint = _newest_whole(folder)
+    if checkpoint is None:
         print(f"resuming from the start: no complete checkpoint; {folder.cut_after(0)}")
         return 0
-    state = load_checkpoint(
-        checkpoints[-1], model=trainer.model, optimizer=trainer.updater.optimizer
-    )
+    state = load_checkpoint(checkpoint, model=trainer.model, optimizer=trainer.updater.optimizer)
     step = state.get("step")
     if not isinstance(step, int) or step > trainer.options.num_rollout:
         raise ConfigError(
@@ -135,6 +150,18 @@ async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
     print(f"resuming after step {step}; {folder.cut_after(step)}")
     await trainer.engine.update_weights(trainer.model)
     return step
+
+
+def _newest_whole(folder: RunFolder) -> Path | None:
+    """The newest checkpoint whose files are as they were written."""
+    for checkpoint in reversed(list_checkpoints(folder.checkpoints)):
+        try:
+            verify_checkpoint(checkpoint)
+        except ConfigError as error:
+            print(f"{error}; going back to the checkpoint before it", file=sys.stderr)
+        else:
+            return checkpoint
+    return None
 
 
 @contextmanager

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field, model_validator
 
 from turnwise.config import CommandConfig
 from turnwise.engine import SamplingParams
-from turnwise.local.update import UpdateSettings
-from turnwise.objective import Objective
+
+if TYPE_CHECKING:
+    from turnwise.local.update import UpdateSettings
 
 SHIPPED = "shipped"
-"""The name of the policy that comes with a method's trainer."""
+"""The name of the policy that comes with a method."""
 
 
 class TrainOptions(CommandConfig):
-    """What every method's trainer takes; a method adds its own."""
+    """What every run takes; the method has a section of its own."""
 
     hf_checkpoint: str = Field(default=SHIPPED, min_length=1)
     """The policy to start from: `shipped`, a folder with weights and tokenizer, or `smollm2`."""
@@ -26,6 +26,18 @@ class TrainOptions(CommandConfig):
     """This machine, or a GPU cluster, which has options of its own: --backend slime --help."""
     device: Literal["cpu", "cuda"] = "cpu"
     """Device of the policy."""
+    prompt_data: Path | None = None
+    """Training rows, JSONL or parquet; the method's own tasks where not given."""
+    eval_prompt_data: tuple[str, ...] = ()
+    """A name and a file of rows to evaluate on; the method's own tasks where not given."""
+    input_key: str = "input"
+    """Key of a row's prompt."""
+    label_key: str | None = None
+    """Key of a row's label."""
+    metadata_key: str = "metadata"
+    """Key of a row's metadata."""
+    eval_split: str = "held-out"
+    """Of the method's own tasks, those to evaluate on."""
     num_rollout: int = Field(default=20, ge=0)
     """Training steps; each samples, scores and trains on fresh rollouts."""
     rollout_batch_size: int = Field(default=8, ge=1)
@@ -68,8 +80,6 @@ class TrainOptions(CommandConfig):
     """Weight of the entropy bonus."""
     disable_grpo_std_normalization: bool = False
     """Don't divide advantages by the group's standard deviation."""
-    objective: Objective | None = None
-    """Mean of the loss over turns, a rollout's tokens (where not given) or all tokens."""
     calculate_per_token_loss: bool = False
     """slime's name for --objective global-token-mean."""
     max_tokens_per_gpu: int = Field(default=8192, ge=1)
@@ -101,35 +111,25 @@ class TrainOptions(CommandConfig):
     dry_run: bool = False
     """Print the resolved configuration and exit."""
 
-    default_objective: ClassVar[Objective] = "rollout-token-mean"
-
     @model_validator(mode="after")
     def _check_together(self) -> TrainOptions:
-        asked = self.objective
-        if self.calculate_per_token_loss and asked not in (None, "global-token-mean"):
+        if len(self.eval_prompt_data) not in (0, 2):
             raise ValueError(
-                "calculate-per-token-loss is the objective global-token-mean; found objective"
-                f" {asked}: leave one of them out"
+                "eval-prompt-data takes a name and a file, found"
+                f" {len(self.eval_prompt_data)} words"
             )
+        if (self.prompt_data is None) != (not self.eval_prompt_data):
+            raise ValueError("prompt-data and eval-prompt-data go together: give both or neither")
         if self.kl_loss_coef > 0 and not self.use_kl_loss:
             raise ValueError("kl-loss-coef needs use-kl-loss")
         if self.resume and self.run_dir is None:
             raise ValueError("resume needs run-dir, the folder of the run to go on with")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device cuda: this torch finds no GPU")
         if self.max_tokens_per_gpu < self.rollout_max_context_len:
             raise ValueError(
                 f"max-tokens-per-gpu ({self.max_tokens_per_gpu}) must hold one conversation of"
                 f" rollout-max-context-len ({self.rollout_max_context_len}) tokens"
             )
         return self
-
-    @property
-    def loss_objective(self) -> Objective:
-        """How the loss is averaged, whichever way it was asked for."""
-        if self.calculate_per_token_loss:
-            return "global-token-mean"
-        return self.objective or self.default_objective
 
     def sampling(self) -> SamplingParams:
         """How training rollouts are sampled."""
@@ -148,6 +148,8 @@ class TrainOptions(CommandConfig):
 
     def update_settings(self) -> UpdateSettings:
         """The optimiser's and the loss's part."""
+        from turnwise.local.update import UpdateSettings
+
         return UpdateSettings(
             lr=self.lr,
             temperature=self.rollout_temperature,

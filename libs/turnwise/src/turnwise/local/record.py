@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from turnwise.episode import Episode
+from turnwise.local.experiment import Experiment
 from turnwise.local.options import TrainOptions
-from turnwise.local.trainer import EvalResult, Job, StepResult, Table, drops
+from turnwise.local.trainer import EvalResult, StepResult, Table, drops
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, TrainRow, as_row, metric_means
 from turnwise.run.progress import ProgressDisplay
@@ -23,9 +24,15 @@ class Recorder:
     """Writes a run's files as it goes."""
 
     def __init__(
-        self, options: TrainOptions, job: Job[Any], tokenizer: Any, folder: RunFolder, done: int
+        self,
+        options: TrainOptions,
+        experiment: Experiment[Any],
+        tokenizer: Any,
+        folder: RunFolder,
+        done: int,
     ) -> None:
-        self._options, self._job, self._tokenizer, self._folder = options, job, tokenizer, folder
+        self._options, self._tokenizer, self._folder = options, tokenizer, folder
+        self._experiment = experiment
         self.progress = ProgressDisplay(options.num_rollout, done=done)
         self._rows = folder.metric_rows()
 
@@ -46,14 +53,14 @@ class Recorder:
             ledger=result.ledger.as_dict(),
             endings=endings(result.episodes),
             metrics=metric_means(episode.metrics for episode in result.episodes),
-            baselines=dict(self._job.baselines),
-            services=dict(self._job.services),
-            service_totals=dict(self._job.totals()),
+            baselines=dict(self._experiment.baselines),
+            services=dict(self._experiment.method.players()),
+            service_totals=dict(self._experiment.method.metrics()),
             eval_s=result.eval_s,
             scores={task_id: list(scores) for task_id, scores in result.table.items()},
         )
-        self._append(row)
         self._trace(choose_eval_traces(result.episodes), step, "eval")
+        self._append(row)
         self.progress.evaluated(row, result.ledger.equation())
 
     def stepped(self, step: int, result: StepResult) -> None:
@@ -69,8 +76,8 @@ class Recorder:
             ledger=result.ledger.as_dict(),
             endings=endings(result.episodes),
             metrics=metric_means(episode.metrics for episode in result.episodes),
-            services=dict(self._job.services),
-            service_totals=dict(self._job.totals()),
+            services=dict(self._experiment.method.players()),
+            service_totals=dict(self._experiment.method.metrics()),
             loss=_mean_update(result, "loss"),
             kl=_mean_update(result, "kl"),
             entropy=_mean_update(result, "entropy"),
@@ -88,26 +95,27 @@ class Recorder:
             loop_lag_p50_ms=1e3 * result.lag.p50_s,
             loop_lag_max_ms=1e3 * result.lag.max_s,
         )
-        self._append(row)
         self._trace(choose_traces(result.episodes), step, "train")
+        self._append(row)
         self.progress.stepped(row, result.ledger.equation())
 
-    def summarise(self, before: Table, after: Table) -> Summary:
-        """Compares two evaluations and writes summary.json."""
+    def summarise(self, before: Table | None, after: Table) -> Summary:
+        """Compares two evaluations and writes summary.json; no verdict without the first."""
+        before = {task: [] for task in after} if before is None else before
         scores = [score for table in (before, after) for row in table.values() for score in row]
         summary = Summary(
-            method=self._job.method,
+            method=self._experiment.name,
             before=mean_score(before),
             after=mean_score(after),
             difference=paired_difference(before, after),
-            baselines=dict(self._job.baselines),
+            baselines=dict(self._experiment.baselines),
             trials=self._options.n_samples_per_eval_prompt,
             steps=self._options.num_rollout,
             seed=self._options.seed,
-            services=dict(self._job.services),
+            services=dict(self._experiment.method.players()),
             coverage=sum(score is not None for score in scores) / len(scores),
-            claim=self._job.claim,
-            split=self._job.split,
+            claim=self._experiment.claim,
+            split=self._experiment.split,
         )
         write_summary(self._folder, summary)
         return summary

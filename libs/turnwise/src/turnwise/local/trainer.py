@@ -19,18 +19,17 @@ import asyncio
 import copy
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import tokendelta
 
 from turnwise.command import RunError
-from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
-from turnwise.group import Group, make_groups
+from turnwise.group import Group, make_groups, scored_by_group
 from turnwise.ledger import Ledger
+from turnwise.local.experiment import Experiment, objective
 from turnwise.local.lag import LagMonitor
 from turnwise.local.options import TrainOptions
 from turnwise.local.update import (
@@ -41,48 +40,13 @@ from turnwise.local.update import (
     train_rows,
     trained_logprobs,
 )
+from turnwise.method import play
 from turnwise.objective import token_weights
-from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
 from turnwise.trials import Estimate, Trial, by_task, mean_score
 
 TaskT = TypeVar("TaskT")
 Table = Mapping[str, Sequence[float | None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job(Generic[TaskT]):
-    """What a method brings to a trainer.
-
-    Attributes:
-        method: Names the run folder.
-        train_tasks: The prompts, by name.
-        eval_tasks: The held-out ones, by name.
-        run_episode: Plays one episode; see `turnwise.rollout`.
-        profile: The audited chat template.
-        claim: What a rise on these tasks shows, and what it does not: one sentence each.
-        tool_format: A name of `toolparse.formats()`; None where the policy calls no tools in one.
-        services: Who plays with the policy, by role, for the report: `{"user": "offline"}`.
-        baselines: What fixed behaviours score on `eval_tasks`: `{"doing nothing": 0.05}`.
-        totals: What those services have used since the start, for the rows.
-        about: What the tasks are, in the plural.
-        split: The name of `eval_tasks`.
-        close: Frees what the episodes share, once, after the last of them.
-    """
-
-    method: str
-    train_tasks: Mapping[str, TaskT]
-    eval_tasks: Mapping[str, TaskT]
-    run_episode: Callable[[Rollout[TaskT], Policy], Awaitable[Episode]]
-    profile: tokendelta.Profile
-    claim: tuple[str, ...]
-    tool_format: str | None = None
-    services: Mapping[str, str] = field(default_factory=dict)
-    baselines: Mapping[str, float] = field(default_factory=dict)
-    totals: Callable[[], Mapping[str, float]] = dict
-    about: str = "tasks"
-    split: str = "held-out"
-    close: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,22 +78,12 @@ class EvalResult:
 class Trainer(Generic[TaskT]):
     """Owns the policy's weights, its optimiser and the engine that samples from it."""
 
-    def __init__(self, options: TrainOptions, job: Job[TaskT], model: Any) -> None:
-        self.options, self.job, self.model = options, job, model
+    def __init__(self, options: TrainOptions, experiment: Experiment[TaskT], model: Any) -> None:
+        self.options, self.experiment, self.model = options, experiment, model
         self.updater = Updater(model, options.update_settings())
         self._reference = copy.deepcopy(model) if options.use_kl_loss else None
-        self.engine = TorchEngine(
-            model, rows=options.engine_rows, context=options.rollout_max_context_len
-        )
-        policy = Policy(
-            engine=self.engine,
-            profile=job.profile,
-            max_context_tokens=options.rollout_max_context_len,
-            sampling=options.sampling(),
-        )
-        if job.tool_format is not None:
-            policy = replace(policy, tool_format=job.tool_format)
-        self._policy = policy
+        self._objective = objective(options, experiment.method)
+        self.engine = experiment.engine
 
     async def train_step(self, step: int) -> StepResult:
         """Runs training step `step`, counted from 1.
@@ -145,11 +99,12 @@ class Trainer(Generic[TaskT]):
         async with LagMonitor() as lag:
             episodes = await run_rollouts(
                 self._train_rollouts(step),
-                lambda rollout: self.job.run_episode(rollout, self._policy),
+                lambda rollout: play(self.experiment.method, rollout, self.experiment.policy),
                 ledger=ledger,
                 concurrency=self.options.concurrency,
             )
         ledger.check()
+        episodes = scored_by_group(episodes, self.experiment.method.group_scores)
         rolled_out = time.perf_counter()
         groups = make_groups(
             episodes, std_normalization=not self.options.disable_grpo_std_normalization
@@ -175,13 +130,10 @@ class Trainer(Generic[TaskT]):
         the policy alone.
         """
         started = time.perf_counter()
-        options, tasks = self.options, self.job.eval_tasks
-        policy = replace(
-            self._policy,
-            sampling=replace(
-                options.eval_sampling(), stop_token_ids=self._policy.sampling.stop_token_ids
-            ),
-        )
+        options, method = self.options, self.experiment.method
+        tasks, policy = self.experiment.eval_tasks, self.experiment.policy
+        stops = policy.sampling.stop_token_ids
+        policy = replace(policy, sampling=replace(options.eval_sampling(), stop_token_ids=stops))
         rollouts = [
             Rollout(
                 task=task,
@@ -197,7 +149,7 @@ class Trainer(Generic[TaskT]):
         await self.engine.clear()
         episodes = await run_rollouts(
             rollouts,
-            lambda rollout: self.job.run_episode(rollout, policy),
+            lambda rollout: play(method, rollout, policy),
             ledger=ledger,
             concurrency=options.concurrency,
         )
@@ -217,10 +169,11 @@ class Trainer(Generic[TaskT]):
 
     def _train_rollouts(self, step: int) -> list[Rollout[TaskT]]:
         options = self.options
-        names = list(self.job.train_tasks)
+        tasks = self.experiment.train_tasks
+        names = list(tasks)
         return [
             Rollout(
-                task=self.job.train_tasks[names[index]],
+                task=tasks[names[index]],
                 task_id=names[index],
                 rollout_id=f"{step}/{place}/{member}",
                 group_id=f"{step}/{place}",
@@ -274,7 +227,7 @@ class Trainer(Generic[TaskT]):
         weights_S = token_weights(
             [sample.trained_tokens for sample in samples],
             rollout_S,
-            options.loss_objective,
+            self._objective,
         )
         rows = train_rows(samples, advantages_S, weights_S, max_tokens=options.max_tokens_per_gpu)
         if self._reference is None:

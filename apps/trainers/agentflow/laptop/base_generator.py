@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 
-from apps.trainers.agentflow.problems import FACTS, UNITS, plural
+from apps.trainers.agentflow.laptop.problems import FACTS, UNITS, plural
 
 UNKNOWN = "I can't say."
 
@@ -44,7 +44,7 @@ _COUNTS = {(part, name): count for thing, part, count in FACTS for name in (thin
 _SIZES = {(small, name): count for unit, small, count in UNITS for name in (unit, plural(unit))}
 
 
-def in_the_head(question: str) -> str:
+def rough_answer(question: str) -> str:
     """The answer in a sentence that ends with its number, or `UNKNOWN`; never raises."""
     value = _formula(question)
     if value is None:

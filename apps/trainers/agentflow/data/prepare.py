@@ -1,9 +1,9 @@
 """Writes published mathematics data sets as the data files of a run.
 
-    ./pants run apps/trainers/agentflow:prepare -- --train dapo-math-17k.parquet \
+    ./pants run apps/trainers/agentflow/data:prepare -- --train dapo-math-17k.parquet \
         --eval aime-2024.jsonl aime-2025.jsonl --local-dir data
 
-1. Rows are read and checked (`published`).
+1. Rows are read and checked (`sources`).
 2. Copies of a question, by its normalised text, become one row. Copies with different answers are
    left out of the training file and counted; in an evaluation file they are an error.
 3. Training questions are compared with every evaluation file: equal normalised text, or a run of
@@ -30,10 +30,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
+from turnwise.arguments import parse_args
 from turnwise.command import run_command
-from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.config import CommandConfig, ConfigError
 
-from apps.trainers.agentflow.published import Row, read_rows
+from apps.trainers.agentflow.data.sources import Row, read_rows
 
 GRAM_WORDS = 13
 STOCK_PHRASE = 10

@@ -54,17 +54,21 @@ def read_rows(path: Path) -> Iterator[Row]:
     Raises:
         ConfigError: naming the file and line or row, what was found and what is expected.
     """
+    for where, record in records(path):
+        yield _row(where, record)
+
+
+def records(path: Path) -> Iterator[tuple[str, Any]]:
+    """What stands in each row, after where that is; raises as `read_rows`."""
     if not path.is_file():
         raise ConfigError(f"{path}: no such file")
     suffix = path.suffix.lower()
     if suffix == ".jsonl":
-        found = _jsonl(path)
+        yield from _jsonl(path)
     elif suffix == ".parquet":
-        found = _parquet(path)
+        yield from _parquet(path)
     else:
         raise ConfigError(f"{path}: must end in .jsonl or .parquet, found {path.suffix!r}")
-    for where, record in found:
-        yield _row(where, record)
 
 
 def _jsonl(path: Path) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """Makes the planner that the main job starts from.
 
-    ./pants run apps/trainers/agentflow:warmstart -- --out runs/planner
+    ./pants run apps/trainers/agentflow/laptop:warmstart -- --out runs/planner
 
 1. A tokenizer is learned from prompts and turns (`tokenizer`).
 2. Questions are answered through the episode loop by a planner that knows no tool's worth
@@ -29,16 +29,17 @@ import torch
 from pydantic import Field
 from sandbox import Isolation
 from transformers import PreTrainedTokenizerFast
+from turnwise.arguments import parse_args
 from turnwise.command import run_command
-from turnwise.config import CommandConfig, ConfigError, parse_args
+from turnwise.config import CommandConfig, ConfigError
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.local.supervised import Schedule
 from turnwise.rollout import derive_seed
 
-from apps.trainers.agentflow.demonstrations import corpus, record
-from apps.trainers.agentflow.embedded import embedded
-from apps.trainers.agentflow.supervised import build_model, train
-from apps.trainers.agentflow.tokenizer import VOCAB_SIZE, train_tokenizer
+from apps.trainers.agentflow.laptop.demonstrations import corpus, record
+from apps.trainers.agentflow.laptop.method import laptop_method
+from apps.trainers.agentflow.laptop.supervised import build_model, train
+from apps.trainers.agentflow.laptop.tokenizer import VOCAB_SIZE, train_tokenizer
 
 MAX_CORPUS_PROBLEMS = 3_000
 """Problems that the tokenizer is learned from; more of them add no new words."""
@@ -123,16 +124,16 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
 
 
 async def _record(config: WarmstartConfig) -> tuple[PreTrainedTokenizerFast, Demonstrations]:
-    async with embedded(on_malformed="retry", isolation=config.isolation) as made:
-        services = made.services
+    sandbox = {"isolation": config.isolation, "packages": ()}
+    async with laptop_method(on_malformed="retry", sandbox=sandbox) as method:
         texts = corpus(
-            services,
+            method,
             seed=derive_seed(config.seed, "tokenizer"),
             count=min(MAX_CORPUS_PROBLEMS, config.dialogues),
         )
         tokenizer = train_tokenizer(texts, vocab_size=config.vocab_size)
         demonstrations = await record(
-            services,
+            method,
             tokenizer,
             tokendelta.Profile.from_tokenizer(tokenizer),
             seed=derive_seed(config.seed, "demonstrations"),
@@ -159,7 +160,10 @@ def main(argv: Sequence[str]) -> None:
     """The command."""
     description = "Make the planner that the main job starts from."
     config = parse_args(
-        WarmstartConfig, argv, prog="apps/trainers/agentflow:warmstart", description=description
+        WarmstartConfig,
+        argv,
+        prog="apps/trainers/agentflow/laptop:warmstart",
+        description=description,
     )
     warmstart(config)
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import tokendelta
+from apps.trainers.agentflow.services import Budgets, Question, Services
 from pydantic import Field
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -22,7 +23,6 @@ from turnwise.policy import Policy
 
 from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.prompts import make_prompts
-from apps.trainers.agentflow.services import Budgets, Question, Services
 from apps.trainers.agentflow.toolbox import Toolbox
 from apps.trainers.agentflow.tools.tool import Tool, ToolArguments, ToolParts, ToolResult
 

@@ -2,7 +2,7 @@
 
 `full` is for models that follow instructions; `compact` says the same in the fewest tokens, for
 policies of a few million parameters and a context of about a thousand tokens. Both are built from
-labelled sections (`apps.trainers.agentflow.sections`) with the labels below, so a rule-based helper
+labelled sections (`sections`) with the labels below, so a rule-based helper
 reads either. Training and evaluation call the same builders.
 
 | builder     | asked     | answer                                                       |
@@ -107,20 +107,6 @@ class Prompts(ABC):
         Args:
             packages: What a program can import beside the standard library.
         """
-
-
-def make_prompts(name: str) -> Prompts:
-    """
-    Raises:
-        ValueError: there are no prompts of that name.
-    """
-    from apps.trainers.agentflow.prompts_compact import CompactPrompts
-    from apps.trainers.agentflow.prompts_full import FullPrompts
-
-    made: dict[str, type[Prompts]] = {"full": FullPrompts, "compact": CompactPrompts}
-    if name not in made:
-        raise ValueError(f"prompt must be one of {', '.join(made)}, found {name!r}")
-    return made[name]()
 
 
 def describe(tool: Tool) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.trainers.agentflow import sections
 from apps.trainers.agentflow.memory import Memory
 from apps.trainers.agentflow.parse import (
     CONTEXT,
@@ -14,7 +13,8 @@ from apps.trainers.agentflow.parse import (
     Malformed,
     NextStep,
 )
-from apps.trainers.agentflow.prompts import (
+from apps.trainers.agentflow.prompts import sections
+from apps.trainers.agentflow.prompts.base import (
     ANALYSIS,
     PROBLEM,
     QUESTION,
@@ -26,8 +26,8 @@ from apps.trainers.agentflow.prompts import (
     Prompts,
     describe,
 )
-from apps.trainers.agentflow.prompts import CONTEXT as CONTEXT_SECTION
-from apps.trainers.agentflow.prompts import SUB_GOAL as SUB_GOAL_SECTION
+from apps.trainers.agentflow.prompts.base import CONTEXT as CONTEXT_SECTION
+from apps.trainers.agentflow.prompts.base import SUB_GOAL as SUB_GOAL_SECTION
 from apps.trainers.agentflow.toolbox import Toolbox
 
 ANALYSIS_HEAD = """\

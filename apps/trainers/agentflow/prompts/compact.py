@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from apps.trainers.agentflow import sections
 from apps.trainers.agentflow.memory import Memory
 from apps.trainers.agentflow.parse import SUB_GOAL, TOOL_NAME, Malformed, NextStep
-from apps.trainers.agentflow.prompts import (
+from apps.trainers.agentflow.prompts import sections
+from apps.trainers.agentflow.prompts.base import (
     ANALYSIS,
     PROBLEM,
     QUESTION,
@@ -19,7 +19,7 @@ from apps.trainers.agentflow.prompts import (
     TOOLS,
     Prompts,
 )
-from apps.trainers.agentflow.prompts import SUB_GOAL as SUB_GOAL_SECTION
+from apps.trainers.agentflow.prompts.base import SUB_GOAL as SUB_GOAL_SECTION
 from apps.trainers.agentflow.toolbox import Toolbox
 from apps.trainers.agentflow.tools.tool import Tool
 

@@ -10,7 +10,7 @@
 | fact          | sides of a hexagon     | of several hexagons        | how many more than others |
 | measure       | one unit in another    | several units              | several units and a rest  |
 
-The first four want exact calculation, the last three want words to be understood; `helpers` says
+The first four want exact calculation, the last three want words to be understood; `rules` says
 who is good at what. Every answer is an integer, computed here from the numbers that were drawn.
 
 Training, tune and held-out problems share none: a problem's side follows from its canonical wording

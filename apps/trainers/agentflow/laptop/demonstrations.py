@@ -11,7 +11,7 @@ So the planner that learns from them can read questions and write steps, but its
 superstitions, half of them for the wrong tool, and it often breaks the form: reinforcement learning
 has both to set right.
 Episodes go through the loop that training and evaluation use, with the same helpers and tools;
-only the programs run in this process, since all of them are `codewriter`'s own. Demonstration i of
+only the programs run in this process, since all of them are `coder`'s own. Demonstration i of
 a seed depends on the seed and i alone, and none is of a held-out problem.
 """
 
@@ -31,13 +31,13 @@ from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.policy import Policy
-from turnwise.rollout import derive_seed
+from turnwise.rollout import Rollout, derive_seed
 
-from apps.trainers.agentflow.episode import run_episode
+from apps.trainers.agentflow.laptop.base_generator import UNKNOWN
+from apps.trainers.agentflow.laptop.problems import Problem, make_problems
 from apps.trainers.agentflow.memory import Action, Memory
-from apps.trainers.agentflow.mental import UNKNOWN
-from apps.trainers.agentflow.problems import Problem, make_problems
-from apps.trainers.agentflow.services import Question, Services
+from apps.trainers.agentflow.method import AgentFlowMethod
+from apps.trainers.agentflow.question import Question
 
 HABITS = (0.3, 0.7)
 """Shares of steps with the coder; each kind and size of question has one of them."""
@@ -142,7 +142,7 @@ class UninformedPlanner:
 
 async def play(
     problem: Problem,
-    services: Services,
+    method: AgentFlowMethod,
     tokenizer: Any,
     profile: tokendelta.Profile,
     *,
@@ -158,14 +158,9 @@ async def play(
         problem.text, random.Random(seed), flaw_share=flaw_share, tokenizer=tokenizer
     )
     policy = Policy(engine=planner, profile=profile, max_context_tokens=MAX_CONTEXT_TOKENS)
-    episode = await run_episode(
-        Question(problem.id, problem.text, problem.answer),
-        policy,
-        services,
-        rollout_id=problem.id,
-        group_id=problem.id,
-        seed=seed,
-    )
+    question = Question(problem.text, problem.answer)
+    rollout = Rollout(question, problem.id, rollout_id=problem.id, group_id=problem.id, seed=seed)
+    episode = await method.run(rollout, policy)
     flaws = [flaw is not None for _, flaw in planner.said]
     if not episode.ending.by_policy or episode.metrics["malformed"] != sum(flaws):
         raise RuntimeError(
@@ -188,7 +183,7 @@ def demonstrated(seed: int, count: int) -> Iterator[Problem]:
 
 
 async def record(
-    services: Services,
+    method: AgentFlowMethod,
     tokenizer: Any,
     profile: tokendelta.Profile,
     *,
@@ -207,7 +202,7 @@ async def record(
         async with gate:
             return await play(
                 problem,
-                services,
+                method,
                 tokenizer,
                 profile,
                 seed=derive_seed(seed, "turns", index),
@@ -232,17 +227,18 @@ def _joined(samples: Sequence[tokendelta.Sample], flawed: Sequence[bool]) -> Dem
     )
 
 
-def corpus(services: Services, *, seed: int, count: int) -> Iterator[str]:
+def corpus(method: AgentFlowMethod, *, seed: int, count: int) -> Iterator[str]:
     """What a planner reads and writes on `count` problems, to learn the tokenizer from."""
-    memory, prompts, steps = Memory(), services.prompts, services.budgets.max_steps
+    memory, steps = Memory(), method.options.max_steps
+    prompts, toolbox = method.helpers.prompts, method.helpers.toolbox
     memory.add(Action("base_generator", "Recall the fact.", {}, UNKNOWN))
     failed = "The program failed: Traceback (most recent call last): NameError is not defined"
     memory.add(Action("python_coder", "Compare the things.", {}, failed, failed="error"))
     for problem in demonstrated(seed, count):
         said = analysis(problem.text)
-        yield f"user\n{prompts.analysis(problem.text, services.toolbox, max_steps=steps)}"
+        yield f"user\n{prompts.analysis(problem.text, toolbox, max_steps=steps)}"
         yield f"assistant\n{said}"
-        shown = prompts.next_step(problem.text, said, services.toolbox, memory, steps_left=steps)
+        shown = prompts.next_step(problem.text, said, toolbox, memory, steps_left=steps)
         yield f"user\n{shown}"
-        for tool in services.toolbox.names:
+        for tool in toolbox.names:
             yield f"assistant\n{next_step(problem.text, tool, None)}"

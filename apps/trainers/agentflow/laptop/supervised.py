@@ -9,7 +9,7 @@ from turnwise.local import supervised
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.local.supervised import Log, Schedule, fit, replay_batches
 
-from apps.trainers.agentflow.demonstrations import MAX_CONTEXT_TOKENS
+from apps.trainers.agentflow.laptop.demonstrations import MAX_CONTEXT_TOKENS
 
 LOG_EVERY = 25
 POOL = 32

@@ -1,0 +1,249 @@
+"""AgentFlow's lines of `check`: data, frozen models, sandbox, documents, chat template."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tokendelta
+from sandbox import Sandbox, SandboxUnavailable
+from turnwise.config import ConfigError
+from turnwise.episode import BoundaryError
+from turnwise.judge import Judge, JudgeConfig
+from turnwise.models import ModelConfig, make_models
+from turnwise.preflight import Check, Line, fail, note, ok, skip
+from turnwise.rows import Row
+
+from apps.trainers.agentflow.config import AgentFlowOptions
+from apps.trainers.agentflow.data.sources import records
+from apps.trainers.agentflow.laptop.rules import rule_models
+from apps.trainers.agentflow.prompts import make_prompts
+from apps.trainers.agentflow.question import Question, to_question
+from apps.trainers.agentflow.toolbox import Toolbox, make_toolbox
+from apps.trainers.agentflow.tools.search import Search, read_documents
+from apps.trainers.agentflow.tools.tool import ToolParts
+
+if TYPE_CHECKING:
+    from turnwise.launch.plan import Plan
+
+GRADED = 200
+"""Rows of a data file, evenly spread, whose own answer is graded."""
+
+
+def make_checks(options: AgentFlowOptions, plan: Plan) -> dict[str, Check]:
+    """The lines' checks by name."""
+    return {
+        "data": lambda: check_data(options, plan),
+        "models": lambda: check_models(options, plan),
+        "sandbox": lambda: check_sandbox(options),
+        "documents": lambda: check_documents(options),
+        "template": lambda: check_template(options, plan),
+    }
+
+
+def check_data(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
+    """A line a data file: its rows are questions whose answers can be graded."""
+    files = _data_files(plan)
+    if "data" not in files:
+        yield fail("data", "there is no prompt-data", "set [rollout] prompt-data")
+    for name, path in files.items():
+        try:
+            questions = read_questions(path, plan)
+        except ConfigError as error:
+            mend = "write it with: agentflow/data:prepare -- --train FILE --eval FILE"
+            yield fail(name, str(error), mend)
+            continue
+        yield asyncio.run(_gradable(name, path, questions, has_judge=bool(options.models.judge)))
+
+
+def read_questions(path: Path, plan: Plan) -> list[Question]:
+    """The rows of a data file, under the keys that slime's flags name.
+
+    Raises:
+        ConfigError: naming the file and row.
+    """
+    keys = [plan.value(flag) for flag in ("--input-key", "--label-key")]
+    found = []
+    for where, record in records(path):
+        if not isinstance(record, Mapping):
+            raise ConfigError(f"{where}: must be an object, found {type(record).__name__}")
+        prompt, label = (record.get(key) for key in keys)
+        found.append(to_question(Row(prompt or "", label, where=where)))
+    if not found:
+        raise ConfigError(f"{path}: no rows")
+    return found
+
+
+async def _gradable(name: str, path: Path, questions: Sequence[Question], has_judge: bool) -> Line:
+    """Whether each question's own answer counts as right."""
+    shown = questions[:: -(-len(questions) // GRADED)]
+    judge = Judge(JudgeConfig())
+    try:
+        verdicts = await asyncio.gather(
+            *(judge.grade(one.text, rf"\boxed{{{one.answer}}}", one.answer) for one in shown)
+        )
+    finally:
+        await judge.close()
+    unclear = [
+        one for one, verdict in zip(shown, verdicts, strict=True) if verdict.correct is not True
+    ]
+    found = f"{path}: {len(questions)} questions; by rule {len(shown) - len(unclear)} of"
+    found += f" {len(shown)} answers are right if given as they stand"
+    if not unclear:
+        return ok(name, found)
+    found += f", not {unclear[0].answer[:80]!r}"
+    if has_judge:
+        return note(name, found, "the judge model decides on such answers")
+    return fail(name, found, "set [agentflow.models.judge], or leave such rows out")
+
+
+def check_models(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
+    """A line for each frozen model: slime serves it, or its endpoint answers."""
+    models = options.models
+    given = {**models.by_name(), **({} if models.judge is None else {"judge": models.judge})}
+    if options.helpers == "rules":
+        yield ok("models", "rules play the helpers")
+    for name, model in given.items():
+        if model.local:
+            mend = f"give [agentflow.models.{name}] sglang or base-url"
+            yield fail(f"model {name}", "local: slime's hooks hold no engine", mend)
+        elif model.sglang:
+            yield _served(f"model {name}", model.sglang, plan)
+        else:
+            yield asyncio.run(_answers(name, model))
+
+
+async def _answers(name: str, model: ModelConfig) -> Line:
+    models = make_models({name: model})
+    try:
+        await models.check(20.0)
+    except BoundaryError as error:
+        mend = f"look at [agentflow.models.{name}], at its server and at the network"
+        return fail(f"model {name}", str(error), mend)
+    finally:
+        await models.close()
+    return ok(f"model {name}", f"{model.model} at {model.base_url} answers")
+
+
+def _served(line: str, name: str, plan: Plan) -> Line:
+    value = plan.value("--sglang-config")
+    if value is None:
+        mend = "name the file of the engines in [sglang] sglang-config"
+        return fail(line, f"sglang {name}, but slime gets no sglang-config", mend)
+    path = Path(value)
+    if not path.is_file():
+        return skip(line, f"{path} is not here, so its models can't be looked at")
+    served = _names(path)
+    if name not in served:
+        there = ", ".join(served) or "none"
+        return fail(line, f"{path} has no model {name!r}; there are {there}", "name one of them")
+    return ok(line, f"slime serves {name}; it is asked once the run has started")
+
+
+def _names(path: Path) -> list[str]:
+    import yaml
+
+    try:
+        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return [str(model["name"]) for model in content["sglang"]]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise ConfigError(f"--sglang-config {path}: {type(error).__name__}: {error}") from None
+
+
+def check_sandbox(options: AgentFlowOptions) -> Line:
+    """Which walls hold on this machine."""
+    toolbox = _toolbox(options)
+    if not any(tool.runs_code for tool in toolbox):
+        return ok("sandbox", "no tool runs code")
+    return asyncio.run(_walls(options))
+
+
+async def _walls(options: AgentFlowOptions) -> Line:
+    sandbox = Sandbox(options.sandbox)
+    try:
+        tier = await sandbox.start()
+    except SandboxUnavailable as error:
+        mend = "each node needs one: see docs/sandbox.md, or type [agentflow.sandbox] isolation"
+        return fail("sandbox", str(error), mend)
+    finally:
+        await sandbox.close()
+    if sandbox.missing:
+        names = ", ".join(sandbox.missing)
+        return note(
+            "sandbox",
+            f"{tier} holds on this machine, without {names}",
+            "install them, or leave them out of [agentflow.sandbox] packages",
+        )
+    return ok("sandbox", f"{tier} holds on this machine")
+
+
+def check_documents(options: AgentFlowOptions) -> Line:
+    """The file of the tool search."""
+    if options.documents is None:
+        if Search.name in options.tools:
+            return fail("documents", "the tool search has none", "set [agentflow] documents")
+        return ok("documents", "no tool needs any")
+    return ok("documents", f"{options.documents}: {len(read_documents(options.documents))}")
+
+
+def check_template(options: AgentFlowOptions, plan: Plan) -> Line:
+    """Whether the policy's chat template takes the planner's prompt, and a turn fits after it."""
+    folder = Path(plan.value("--hf-checkpoint") or "")
+    if not folder.is_dir():
+        return skip("template", f"{folder} is no folder")
+    # Slow to import, and needed for this line alone.
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        profile = tokendelta.Profile.from_tokenizer(tokenizer)
+    except (OSError, ValueError, tokendelta.TokenDeltaError) as error:
+        said = " ".join(str(error).split())[:200]
+        mend = "use the instruction-tuned model, whose tokenizer has a chat template"
+        return fail("template", said, mend)
+    prompt = make_prompts(options.prompt).analysis(
+        _longest(plan), _toolbox(options), max_steps=options.max_steps
+    )
+    ids = tokendelta.Session(profile).start([{"role": "user", "content": prompt}])
+    assert not isinstance(ids, tokendelta.Overflow), "no limit was given"
+    found = f"the first prompt of the longest question has {len(ids)} tokens"
+    turn, limit = (
+        int(plan.value(flag) or 0)
+        for flag in ("--rollout-max-response-len", "--rollout-max-context-len")
+    )
+    if limit and len(ids) + turn > limit:
+        mend = f"set [rollout] rollout-max-context-len to {len(ids) + turn} or more"
+        return fail("template", f"{found}, and with a turn of {turn} more than {limit}", mend)
+    return ok("template", f"it takes the planner's messages; {found}")
+
+
+def _longest(plan: Plan) -> str:
+    """The question with the most characters, of files that can be read."""
+    texts = [""]
+    for path in _data_files(plan).values():
+        try:
+            texts += [question.text for question in read_questions(path, plan)]
+        except ConfigError:
+            continue
+    return max(texts, key=len)
+
+
+def _data_files(plan: Plan) -> dict[str, Path]:
+    """By the names of their lines."""
+    train = plan.value("--prompt-data")
+    pairs = plan.options.get("--eval-prompt-data", [])
+    evaluated = {f"data {name}": Path(file) for name, file in zip(pairs[::2], pairs[1::2])}
+    return {**({} if train is None else {"data": Path(train)}), **evaluated}
+
+
+def _toolbox(options: AgentFlowOptions) -> Toolbox:
+    """The tools as a prompt describes them; nothing of it is asked or started."""
+    parts = ToolParts(
+        models=rule_models(),
+        prompts=make_prompts(options.prompt),
+        sandbox=Sandbox(options.sandbox),
+        documents=options.documents,
+    )
+    return make_toolbox(options.tools, parts)

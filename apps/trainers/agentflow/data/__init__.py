@@ -1,0 +1,1 @@
+"""Published data sets as the data files of a run."""

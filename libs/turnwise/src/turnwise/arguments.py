@@ -1,0 +1,309 @@
+"""A command line as a configuration, by the rules of `turnwise.config`.
+
+    options = parse_args(Options, argv, prog="tau:eval", description="Evaluates.")
+
+An option is `--key value`, `--key=value`, or for a switch `--key` alone; a list takes several
+words; `--section.key` reaches into a table. The file that `--config` names has the same keys.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from turnwise.config import (
+    Config,
+    ConfigError,
+    Place,
+    build,
+    field_name,
+    field_names,
+    load_toml,
+    nearest,
+    override,
+    table_model,
+)
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+HELP = ("--help", "-h")
+
+
+def parse_args(
+    model: type[ConfigT],
+    argv: Sequence[str],
+    *,
+    prog: str,
+    description: str,
+    defaults: Mapping[str, Any] | None = None,
+) -> ConfigT:
+    """Builds `model` from the options in `argv` and the file that `--config` names.
+
+    Args:
+        defaults: By field name, where neither says anything.
+
+    Raises:
+        ConfigError: naming the option, or the file and its key, what was found and what is
+            allowed.
+        SystemExit: 0 after `--help`.
+    """
+    parsed = parse_sections(model, {}, argv, prog=prog, description=description, defaults=defaults)
+    options: ConfigT = parsed.options
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A configuration with sections.
+
+    Attributes:
+        options: What stands outside of the sections.
+        sections: By name.
+    """
+
+    options: Any
+    sections: dict[str, Any] = field(default_factory=dict)
+
+
+def parse_sections(
+    model: type[Config],
+    sections: Mapping[str, type[Config]],
+    argv: Sequence[str],
+    *,
+    prog: str,
+    description: str,
+    defaults: Mapping[str, Any] | None = None,
+    aliases: Mapping[str, str] | None = None,
+    default_file: Path | None = None,
+) -> Parsed:
+    """A configuration whose file has tables of their own models beside the options.
+
+    A key that `model` has not and one section has may be written without its section.
+
+    Args:
+        sections: Their models, by name.
+        defaults: As of `parse_args`; sections by their names.
+        aliases: Other names of sections.
+        default_file: Read where `--config` names none.
+
+    Raises:
+        ConfigError, SystemExit: see `parse_args`.
+    """
+    if any(word in HELP for word in argv):
+        print_help(model, sections, prog=prog, description=description)
+        raise SystemExit(0)
+    reader = _Reader(model, sections, aliases or {}, dict(defaults or {}))
+    given = named_option(argv, "--config")
+    path = Path(given) if given is not None else default_file
+    if path is not None:
+        reader.read_file(path)
+    for name, words in split_words(argv):
+        reader.read_option(name, words)
+    return reader.built()
+
+
+class _Reader:
+    def __init__(
+        self,
+        model: type[Config],
+        sections: Mapping[str, type[Config]],
+        aliases: Mapping[str, str],
+        values: dict[str, Any],
+    ) -> None:
+        self._models: dict[str, type[Config]] = {"": model, **sections}
+        self._aliases = aliases
+        self._values: dict[str, dict[str, Any]] = {
+            name: dict(values.pop(name, {})) for name in sections
+        }
+        self._values[""] = values
+        self._path: Path | None = None
+        self._in_file: set[Place] = set()
+        self._flags: dict[Place, str] = {}
+
+    def read_file(self, path: Path) -> None:
+        self._path = path
+        for key, value in load_toml(path).items():
+            section = self._section(key)
+            if section is not None and isinstance(value, Mapping):
+                found = field_names(self._models[section], value, f"{path}: [{key}] ")
+            else:
+                section = self._home(key, f"{path}: ", "key ", repr(key))
+                found = field_names(self._models[section], {key: value}, f"{path}: ")
+            _merge(self._values[section], found)
+            self._in_file |= {(section, *place) for place in _places(found)}
+
+    def read_option(self, name: str, words: Sequence[str]) -> None:
+        section: str | None = None
+        head, dot, rest = name.partition(".")
+        if dot:
+            section = self._section(head)
+        if section is None:
+            section, rest = self._home(head, "", "option ", f"--{name}"), name
+        before = name.removesuffix(rest)
+        place = override(self._models[section], self._values[section], rest, words, section=before)
+        self._flags[(section, *place)] = f"--{name}"
+
+    def built(self) -> Parsed:
+        made = {
+            name: build(model, self._values[name], partial(self._name, name))
+            for name, model in self._models.items()
+        }
+        return Parsed(made.pop(""), made)
+
+    def _section(self, key: str) -> str | None:
+        name = self._aliases.get(key, key)
+        return name if name and name in self._models else None
+
+    def _home(self, key: str, where: str, what: str, shown: str) -> str:
+        """The section that has a key; the options before all."""
+        homes = [name for name, model in self._models.items() if field_name(model, key)]
+        if "" in homes or len(homes) == 1:
+            return "" if "" in homes else homes[0]
+        if homes:
+            raise ConfigError(f"{where}{shown} is of {' and '.join(homes)}: name its section")
+        known = [
+            one.replace("_", "-") for model in self._models.values() for one in model.model_fields
+        ]
+        known += [name for name in self._models if name]
+        prefix = "--" if shown.startswith("--") else ""
+        raise ConfigError(f"{where}unknown {what}{shown}; {nearest(key, known, prefix=prefix)}")
+
+    def _name(self, section: str, place: Place) -> str:
+        """What to call a wrong value: the option, or the file and its key."""
+        own = (section, *place)
+        for size in range(len(own), 1, -1):
+            if own[:size] in self._flags:
+                return self._flags[own[:size]]
+        key = ".".join(part.replace("_", "-") for part in (section, *place) if part)
+        if not place:
+            return f"{self._path}: " if self._path is not None and not self._flags else ""
+        if any(own[: len(one)] == one for one in self._in_file):
+            return f"{self._path}: {key}"
+        return f"--{key}"
+
+
+def split_words(argv: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Options with their words, in order; a name without its dashes.
+
+    Raises:
+        ConfigError: a word that belongs to no option.
+    """
+    found: list[tuple[str, list[str]]] = []
+    for word in argv:
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            found.append((name, [value] if equals else []))
+        elif found:
+            found[-1][1].append(word)
+        else:
+            raise ConfigError(f"{word!r} belongs to no option; options begin with --")
+    return found
+
+
+def named_option(argv: Sequence[str], flag: str) -> str | None:
+    """What a command line gives to `flag`, before the line is parsed; None where it gives nothing.
+
+    For what decides how the line is parsed: the file with defaults, the backend, the method.
+    """
+    found = None
+    for index, word in enumerate(argv):
+        if word == flag and index + 1 < len(argv):
+            found = argv[index + 1]
+        if word.startswith(f"{flag}="):
+            found = word.removeprefix(f"{flag}=")
+    return found
+
+
+def without_option(argv: Sequence[str], flag: str) -> list[str]:
+    """A command line without an option of one value."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == flag:
+            next(words, None)
+        elif not word.startswith(f"{flag}="):
+            kept.append(word)
+    return kept
+
+
+def print_help(
+    model: type[Config],
+    sections: Mapping[str, type[Config]],
+    *,
+    prog: str,
+    description: str,
+) -> None:
+    """Every option with what it means and its default."""
+    console = Console(file=sys.stdout, highlight=False)
+    console.print(Text(f"usage: {prog} [--OPTION VALUE ...]\n"), Text(f"{description}\n"), sep="\n")
+    _print_options(console, model, "")
+    for name, section in sections.items():
+        console.print(Text(f"\n[{name}], and where no other option has the name without {name}."))
+        _print_options(console, section, f"{name}.")
+
+
+def _print_options(console: Console, model: type[BaseModel], prefix: str) -> None:
+    for name, info in model.model_fields.items():
+        flag = f"--{prefix}{name.replace('_', '-')}"
+        inner = table_model(model, name)
+        if inner is not None:
+            console.print(Text(f"{flag}.*  {_sentence(info)}", style="bold"))
+            _print_options(console, inner, f"{prefix}{name.replace('_', '-')}.")
+            continue
+        console.print(Text(f"{flag} {_metavar(info)}".rstrip(), style="bold"))
+        console.print(Padding(Text(f"{_sentence(info)} {_default(info)}".strip()), (0, 0, 0, 4)))
+
+
+def _sentence(info: FieldInfo) -> str:
+    return " ".join((info.description or "").split())
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "(required)"
+    value = info.get_default(call_default_factory=True, validated_data={})
+    if value is None or value is False or value == ():
+        return ""
+    shown = " ".join(map(str, value)) if isinstance(value, tuple | list) else value
+    return f"(default: {shown})"
+
+
+def _metavar(info: FieldInfo) -> str:
+    def word(annotation: Any) -> str:
+        origin, args = get_origin(annotation), get_args(annotation)
+        if origin is Literal:
+            return "{" + ",".join(map(str, args)) + "}"
+        if origin in (tuple, list):
+            return f"{word(args[0])} ..."
+        if args:
+            return "|".join(dict.fromkeys(word(arg) for arg in args if arg is not type(None)))
+        name = getattr(annotation, "__name__", str(annotation))
+        return "" if name == "bool" else name.upper()
+
+    return word(info.annotation)
+
+
+def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and isinstance(into.get(name), Mapping):
+            into[name] = dict(into[name])
+            _merge(into[name], value)
+        else:
+            into[name] = value
+
+
+def _places(values: Mapping[str, Any]) -> list[Place]:
+    places: list[Place] = []
+    for name, value in values.items():
+        inner = _places(value) if isinstance(value, Mapping) and value else [()]
+        places += [(name, *place) for place in inner]
+    return places
