@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from apps.trainers.tau.local import SHIPPED_POLICY, TauOptions, make_job
 from taubench.fewshot import demonstrated
 from transformers import (
     AutoConfig,
@@ -25,7 +26,6 @@ from transformers import (
 from turnwise.command import run_command
 from turnwise.local.policy import load_policy
 
-from apps.trainers.tau.local import SHIPPED_POLICY, TauOptions, make_job
 from apps.trainers.tau.train import train
 
 FLAGS = {
