@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from slime_standin.servers import (
+from turnwise.engine import SamplingParams
+from turnwise.engine.http import HttpPool
+from turnwise.engine.sglang import SGLangCompletion, SGLangEngine, read_answer
+from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
+from turnwise.testing.servers import (
     Call,
     FakeSGLang,
     Misbehaviour,
@@ -22,10 +26,6 @@ from slime_standin.servers import (
     hang_in_body,
     status,
 )
-from turnwise.engine import SamplingParams
-from turnwise.engine.http import HttpPool
-from turnwise.engine.sglang import SGLangCompletion, SGLangEngine, read_answer
-from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
 
 PROMPT = np.array([5, 6, 7, 8], dtype=np.int32)
 TURN = Turn([11, 12, 2], [-0.25, -1.5, -0.0078125])

@@ -12,7 +12,7 @@ import tokendelta
 import torch
 from slime_standin.desk import Desk, openings, prompts, scores, words
 from slime_standin.methods import patient_user
-from slime_standin.servers import Call, FakeSGLang, Turn
+from turnwise.testing.servers import Call, FakeSGLang, Turn
 from taubench.episode import compact_user, default_services, run_episode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from turnwise.engine import Engine, SamplingParams
