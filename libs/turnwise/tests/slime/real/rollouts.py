@@ -56,7 +56,7 @@ def main() -> None:
 def _serve() -> FakeSGLang:
     """A server in a thread. Every third session fails its task, every tenth call has no answer,
     and now and then one is refused for good."""
-    courier = Courier(wrong=lambda number: number % 3 == 2, asks=1)
+    courier = Courier(wrong=lambda number: number % 3 == 2, asks=3)
     server = FakeSGLang(courier.answer)
 
     def misbehave(call: Call) -> Any:
