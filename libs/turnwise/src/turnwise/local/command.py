@@ -272,3 +272,7 @@ def _train(argv: Sequence[str]) -> int:
             " own; --help after it lists its options"
         )
     return train_method(method, without_option(argv, "--method"))
+
+
+if __name__ == "__main__":
+    main()
