@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import toolparse
-from toolparse._formats import SGLANG_NAMES, VLLM_NAMES, formats, grammar_of
+from toolparse.grammars.table import SGLANG_NAMES, VLLM_NAMES, formats, grammar_of
 from toolparse_support import GRAMMARS, TOOLS, attempts_of, written
 
 CALLS: list[tuple[str, dict[str, Any]]] = [("f", {"a": "x", "n": 2}), ("g", {"q": "y"})]

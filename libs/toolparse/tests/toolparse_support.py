@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import toolparse
-from toolparse._formats import _BUILDERS, grammar_of
+from toolparse.grammars.table import _BUILDERS, grammar_of
 
 DECLARED: list[dict[str, Any]] = [
     {
