@@ -65,19 +65,6 @@ def test_an_undeclared_tool_is_refused_with_the_nearest_name(format: str, mode: 
     assert "did you mean 'get_weather'" in parsed.errors[0].message
 
 
-@pytest.mark.parametrize("format", [f for f in GRAMMARS if grammar_of(f).think])
-def test_a_call_in_closed_thinking_is_reported_and_not_executed(format: str) -> None:
-    thought = written(format, CALLS[:1])
-    if format in ("llama3", "xlam", "granite"):
-        return
-    first, last = (tag.decode() for tag in grammar_of(format).think or ())
-    parsed = toolparse.parse(f"{first}{thought}{last}done", format, TOOLS)
-    assert parsed.calls == []
-    if format != "pythonic":
-        assert {e.kind for e in parsed.errors} == {"in_reasoning"}
-    assert parsed.reasoning == thought and parsed.content == "done"
-
-
 FAULTS = [
     ("qwen3_coder", "<tool_call>\n<function=f>\n<parameter=n>\nsoon\n</parameter>\n</function>\n"
      "</tool_call>", "bad_param_type"),

@@ -6,8 +6,8 @@
    depends on how the text was cut, so a stream gives the one-shot result.
 3. Reasoning. A think block open at the start (by the prompt, or by the text itself)
    runs to the first close tag; a later one counts where it is closed. A close tag
-   with no open one before it, before any call, means that the prompt had opened the
-   block. Calls inside are reported as `in_reasoning`. A block that never closes runs
+   with no open one before it, before any executable call, means that the prompt had
+   opened the block. Calls inside are reported as `in_reasoning`. A block that never closes runs
    to the end in `strict` mode; `lenient` closes it at the first opener.
 4. Stop tokens at the very end are neither content nor part of a block.
 """
@@ -30,6 +30,7 @@ from toolparse.grammars.grammar import (
 )
 from toolparse.result.messages import message
 from toolparse.result.model import Call, Error, Parsed, Source
+from toolparse.scan.find import find_any
 
 if TYPE_CHECKING:
     from toolparse.driver.tools import ToolSet
@@ -49,6 +50,7 @@ class Run:
         "data",
         "errors",
         "executable",
+        "given",
         "grammar",
         "implicit",
         "in_think",
@@ -59,11 +61,12 @@ class Run:
         "lenient",
         "markup",
         "pos",
-        "no_close_from",
+        "never_closed",
         "reasoning",
         "section",
         "section_calls",
         "source",
+        "think_closes",
         "think_from",
         "thinks",
         "tools",
@@ -94,16 +97,20 @@ class Run:
         self.attempts: list[Call] = []
         self.errors: list[Error] = []
         self.executable = 0
+        # How many attempts a stream has looked at.
+        self.given = 0
         self.reasoning: list[Span] = []
         self.markup: list[Span] = []
         self.cut = -1
         self.wait: bytes | None = None
         # Without reasoning rules the think tags are plain text.
-        self.thinks = thinking is not None and grammar.think is not None
+        self.thinks = thinking is not None and bool(grammar.think)
         self.in_think = bool(thinking) and self.thinks
         self.think_from = 0
+        # What ends the open think block; a prompt may have opened any kind of it.
+        self.think_closes = grammar.think_closes
         self.implicit = False
-        self.no_close_from = -1
+        self.never_closed: set[bytes] = set()
         # Where the text begins, after a think block.
         self.begins = 0
         self.choice: Grammar | None = None
@@ -141,8 +148,8 @@ class Run:
                 # Typed as ordinary tokens: it looks like a marker and is content.
                 self.pos = at + 1
                 continue
-            if which >= len(grammar.openers):
-                if not self.think_tag(at, which - len(grammar.openers), n, final):
+            if which < grammar.first_opener:
+                if not self.frame_tag(at, which, n, final):
                     return
                 continue
             after = grammar.block(self, at, n, final)
@@ -188,35 +195,37 @@ class Run:
 
     def open_at_start(self, n: int, final: bool) -> bool:
         """Looks for a think tag before anything else; False where more text is needed."""
-        think = self.grammar.think
-        if think is None or not self.thinks:
+        grammar = self.grammar
+        if not self.thinks:
             return True
         data = self.data
         start = 0
         while start < n and data[start] in SPACE:
             start += 1
-        if data.startswith(think[0], start, n):
-            self.markup.append((start, start + len(think[0])))
-            self.pos = self.think_from = start + len(think[0])
-            self.in_think = True
-            return True
-        return final or not think[0].startswith(bytes(data[start:n][: len(think[0])]))
+        for open_tag, close_tag in grammar.think:
+            if data.startswith(open_tag, start, n):
+                self.markup.append((start, start + len(open_tag)))
+                self.pos = self.think_from = start + len(open_tag)
+                self.in_think, self.think_closes = True, (close_tag,)
+                return True
+            if not final and open_tag.startswith(bytes(data[start:n][: len(open_tag)])):
+                return False
+        return True
 
     def through_think(self, n: int, final: bool) -> bool:
         """Inside a think block; False where its end has not arrived."""
-        assert self.grammar.think
-        tag = self.grammar.think[1]
-        end = self.data.find(tag, max(self.pos, self.think_from), n)
+        tags = self.think_closes
+        end, which = find_any(self.data, max(self.pos, self.think_from), n, tags)
         if end < 0 and not final:
-            self.pos = max(self.think_from, n - len(tag) + 1)
+            self.pos = max(self.think_from, n - max(map(len, tags)) + 1)
             return False
         self.in_think = False
         if end >= 0:
             self.reasoned(self.think_from, end)
-            self.markup.append((end, end + len(tag)))
-            self.pos = self.begins = end + len(tag)
+            self.markup.append((end, end + len(tags[which])))
+            self.pos = self.begins = end + len(tags[which])
             return True
-        if self.lenient and self.closed_by_call(n):
+        if (self.lenient or self.grammar.calls_in_thought) and self.closed_by_call(n):
             return True
         self.reasoned(self.think_from, n)
         self.pos = n
@@ -227,12 +236,12 @@ class Run:
         grammar = self.grammar
         pos = self.think_from
         marks = (len(self.attempts), len(self.errors), len(self.markup), self.executable)
-        self.implicit = True
+        self.implicit = not grammar.calls_in_thought
         while pos < n:
             at, which = grammar.find(self, pos, n, True)
             if at < 0:
                 break
-            if which >= len(grammar.openers):
+            if which < grammar.first_opener:
                 pos = at + 1
                 continue
             pos = max(grammar.block(self, at, n, True), at + 1)
@@ -257,7 +266,7 @@ class Run:
             at, which = grammar.find(self, pos, end, True)
             if at < 0:
                 break
-            if which >= len(grammar.openers):
+            if which < grammar.first_opener:
                 pos = at + 1
                 continue
             pos = max(grammar.block(self, at, end, True), at + 1)
@@ -266,27 +275,30 @@ class Run:
         del self.markup[markup:]
         self.in_think = inside
 
-    def think_tag(self, at: int, close: int, n: int, final: bool) -> bool:
-        """A think tag in content; False where more text is needed."""
-        assert self.grammar.think
-        open_tag, close_tag = self.grammar.think
+    def frame_tag(self, at: int, which: int, n: int, final: bool) -> bool:
+        """A think tag or a text tag in content; False where more text is needed."""
+        grammar = self.grammar
+        pairs = len(grammar.think)
+        if which >= 2 * pairs:
+            self.pos = at + len(grammar.markers[which])
+            self.markup.append((at, self.pos))
+            return True
         if not self.thinks:
             self.pos = at + 1
             return True
-        if close:
+        open_tag, close_tag = grammar.think[which % pairs]
+        if which >= pairs:
             self.pos = at + len(close_tag)
-            if not self.attempts and not self.reasoning:
-                self.reasoned(0, at)
-                self.markup.append((at, at + len(close_tag)))
-                self.begins = at + len(close_tag)
+            if not self.executable and not self.reasoning:
+                self.opened_by_prompt(at, close_tag)
             return True
-        end = -1 if self.no_close_from >= 0 else self.data.find(close_tag, at, n)
+        end = -1 if close_tag in self.never_closed else self.data.find(close_tag, at, n)
         if end < 0:
             if not final:
                 self.pos = at
                 self.wait = close_tag
                 return False
-            self.no_close_from = at
+            self.never_closed.add(close_tag)
             self.pos = at + len(open_tag)
             return True
         self.reasoned(at + len(open_tag), end)
@@ -294,6 +306,16 @@ class Run:
         self.markup.append((end, end + len(close_tag)))
         self.pos = self.begins = end + len(close_tag)
         return True
+
+    def opened_by_prompt(self, at: int, close_tag: bytes) -> None:
+        """All before the close tag at `at` was reasoning; what was refused there is read again."""
+        self.attempts.clear()
+        self.errors.clear()
+        self.markup.clear()
+        self.given = 0
+        self.reasoned(0, at)
+        self.markup.append((at, at + len(close_tag)))
+        self.begins = at + len(close_tag)
 
     def add(
         self,

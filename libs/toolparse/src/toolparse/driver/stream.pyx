@@ -36,7 +36,7 @@ cdef class Stream:
     cdef bytearray _data
     cdef Source _source
     cdef bytes _first
-    cdef Py_ssize_t _searched, _retry, _tries, _given
+    cdef Py_ssize_t _searched, _retry, _tries
 
     def __init__(
         self, format="qwen25", tools=None, mode="strict", *, thinking=False, limit=None,
@@ -135,10 +135,10 @@ cdef class Stream:
             and self._wait is None and self._data.find(self._first, run.pos) < 0
         )
         attempts = run.attempts
-        if len(attempts) == self._given:
+        if len(attempts) == run.given:
             return []
-        new = [call for call in attempts[self._given :] if call.error is None]
-        self._given = len(attempts)
+        new = [call for call in attempts[run.given :] if call.error is None]
+        run.given = len(attempts)
         return new
 
     def finish(self):

@@ -92,7 +92,6 @@ def json_body(
 class Messages(Grammar):
     """header ... `message` body `ends`. `starts`: what may begin a header."""
 
-    think = None
     stops = ()
     starts: tuple[bytes, ...] = ()
     message = b"<|message|>"
@@ -108,7 +107,7 @@ class Messages(Grammar):
         if pos == 0 and self.bare_header is not None:
             limit = min(n, HEADER_LIMIT)
             if self.bare_header.match(run.data, 0, limit):
-                return 0, 0
+                return 0, self.first_opener
             if not final and n < HEADER_LIMIT and run.data.find(self.message, 0, n) < 0:
                 return WAIT, -1
         return super().find(run, pos, n, final)
@@ -319,11 +318,15 @@ class Beam(Messages):
 class Inkling(Messages):
     """`<|message_model|>NAME<|content_invoke_tool_json|>{"name", "args"}<|end_message|>`."""
 
-    starts = (b"<|message_model|>", b"<|content_invoke_tool_json|>")
-    ends = (b"<|end_message|>",)
     call = b"<|content_invoke_tool_json|>"
     thinking = b"<|content_thinking|>"
     text = b"<|content_text|>"
+    starts = (b"<|message_model|>", call, thinking, text)
+    ends = (b"<|end_message|>",)
+    # The prompt ends with `<|message_model|>`, and the name of a tool may come next.
+    bare_header = re.compile(rb"[^\s<]{1,256}<\|content_invoke_tool_json\|>")
+    message = call
+    stops = (b"<|content_model_end_sampling|>",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -339,10 +342,11 @@ class Inkling(Messages):
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
         start = at
-        if data.startswith(self.starts[0], at, n):
-            head = at + len(self.starts[0])
+        kinds = (self.call, self.thinking, self.text, *self.ends, self.starts[0])
+        which = next((i for i in range(3) if data.startswith(kinds[i], at, n)), -1)
+        if which < 0:
+            head = at + (len(self.starts[0]) if data.startswith(self.starts[0], at, n) else 0)
             limit = min(n, head + HEADER_LIMIT)
-            kinds = (self.call, self.thinking, self.text, *self.ends, self.starts[0])
             start, which = find_any(data, head, limit, kinds)
             if start < 0 and limit == n and not final:
                 return NEED_MORE
@@ -352,8 +356,8 @@ class Inkling(Messages):
                     run.markup.append((start, start + len(self.ends[0])))
                     return start + len(self.ends[0])
                 return head
-            if which:
-                return self.plain(run, at, start + len(kinds[which]), n, final, which == 1)
+        if which:
+            return self.plain(run, at, start + len(kinds[which]), n, final, which == 1)
         body = start + len(self.call)
         pos = skip_space(data, body, n)
         code, offset, _, _ = json_value(data, pos, n)

@@ -14,7 +14,6 @@ class Either(Grammar):
 
     def __init__(self, *grammars: Grammar) -> None:
         self.grammars = grammars
-        self.think = grammars[0].think
         self.owners = [grammar for grammar in grammars for _ in grammar.openers]
         self.openers = tuple(opener for grammar in grammars for opener in grammar.openers)
         super().__init__()

@@ -35,9 +35,24 @@ STOP_TOKENS: Final = (
     b"[e~[",
     b"<|END_OF_TURN_TOKEN|>",
     "<｜end▁of▁sentence｜>".encode(),
+    b"<|eom|>",
+    b"<|eos|>",
+    b"<|EOT|>",
+    b"<|flush|>",
+    b"<|role_end|>",
+    b"<|message_sep|>",
+    b"<|endofresponse|>",
+    b"<|assistant_end|>",
+    b"<|end_of_sentence|>",
+    b"<|end_of_msg|>",
+    b"<|content_model_end_sampling|>",
+    # After calls the templates of Gemma go on with these, on which generation stops.
+    b"<|tool_response>",
+    b"<start_function_response>",
 )
 LONGEST_STOP: Final = max(map(len, STOP_TOKENS))
-LAST_BYTES: Final = frozenset(token[-1] for token in STOP_TOKENS)
+# Every stop token ends with one of these.
+LAST_BYTES: Final = b">["
 SPACE: Final = b" \t\r\n"
 
 Span = tuple[int, int]
@@ -55,30 +70,46 @@ def skip_space(data: bytes | bytearray, pos: int, n: int) -> int:
 class Grammar:
     """What a format is made of. Offsets are bytes.
 
-    openers: what may begin a block, longest first; think: open and close tag.
+    openers: what may begin a block, longest first; think: the pairs of tags around reasoning;
+    texts: tags around visible text, which are no content. The table of formats names the
+    latter two. stops: the stop tokens.
     """
 
     openers: tuple[bytes, ...] = ()
-    think: tuple[bytes, bytes] | None = (b"<think>", b"</think>")
+    think: tuple[tuple[bytes, bytes], ...] = ()
+    texts: tuple[bytes, ...] = ()
     stops: tuple[bytes, ...] = STOP_TOKENS
     # Whether blocks begin with an opener and nothing else, but for the start of the text.
     uniform = True
+    # Whether the template itself writes calls into reasoning that has not ended.
+    calls_in_thought = False
 
     def __init__(self) -> None:
-        self.markers = self.openers + (self.think or ())
+        # A think tag may begin with an opener, so it is looked for first.
+        self.think_opens = tuple(pair[0] for pair in self.think)
+        self.think_closes = tuple(pair[1] for pair in self.think)
+        self.markers = self.think_opens + self.think_closes + self.texts + self.openers
+        self.first_opener = len(self.markers) - len(self.openers)
         self.longest = max(map(len, self.markers), default=1)
         # The byte with which all markers begin, empty where they differ: a stream skips
         # text without it.
         firsts = {marker[:1] for marker in self.markers}
         self.first_byte = firsts.pop() if len(firsts) == 1 and self.uniform else b""
 
-    def thinks_between(self, tags: tuple[bytes, bytes]) -> None:
-        """Sets the tags around the reasoning."""
-        self.think = tags
+    def framed(
+        self,
+        think: tuple[tuple[bytes, bytes], ...],
+        texts: tuple[bytes, ...] = (),
+        stops: tuple[bytes, ...] = (),
+    ) -> None:
+        """Sets the tags around reasoning and visible text, and further stop tokens."""
+        self.think = think
+        self.texts = texts
+        self.stops = (*type(self).stops, *stops)
         Grammar.__init__(self)
 
     def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
-        """The next opener or think tag as (offset, index in `markers`), or (-1, -1)."""
+        """The next marker as (offset, index in `markers`), or (-1, -1)."""
         return find_any(run.data, pos, n, self.markers)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:

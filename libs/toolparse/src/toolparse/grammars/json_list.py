@@ -24,12 +24,18 @@ class TaggedArray(Grammar):
     """close: empty where the array ends the block; `alone`: one object may stand for the list."""
 
     def __init__(
-        self, open_tag: bytes, close_tag: bytes = b"", keys: Keys | None = None, alone: bool = False
+        self,
+        open_tag: bytes,
+        close_tag: bytes = b"",
+        keys: Keys | None = None,
+        alone: bool = False,
+        calls_in_thought: bool = False,
     ) -> None:
         self.open = open_tag
         self.close = close_tag
         self.keys = keys or Keys()
         self.alone = alone
+        self.calls_in_thought = calls_in_thought
         self.pad = ""
         self.ids = bool(keys) and self.keys.id == b'"tool_call_id"'
         self.openers = (open_tag,)
@@ -225,7 +231,7 @@ class BareArray(TaggedArray):
         if not run.attempts:
             at = skip_space(run.data, pos, n)
             if run.at_start(at) and run.data[at : at + 1] in (b"[", b"`"):
-                return at, 0
+                return at, self.first_opener
         return super().find(run, pos, n, final)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
@@ -276,7 +282,7 @@ class BareObjects(TaggedJson):
     def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
         at = skip_space(run.data, pos, n)
         if run.data[at : at + 1] == b"{" and run.at_start(at) and not run.attempts:
-            return at, 0
+            return at, self.first_opener
         return super().find(run, pos, n, final)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:

@@ -14,7 +14,6 @@ from toolparse.driver.run import Run
 from toolparse.driver.tools import type_of
 from toolparse.grammars.channels import quoted, unquoted
 from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
-from toolparse.repair.tagged_values import loads
 from toolparse.scan.json_value import json_value
 
 OPEN, CLOSE, SEP = b"<|open|>", b"<|close|>", b"<|sep|>"
@@ -39,7 +38,6 @@ def json_type(value: Any) -> str:
 
 
 class KimiK3(Grammar):
-    think = None
     openers = (OPEN, CLOSE)
 
     def write(self, calls: Sequence[Written]) -> str:
@@ -71,18 +69,6 @@ class KimiK3(Grammar):
             return head
         tag = text.split(" ", 1)[0].strip()
         body = end + len(SEP)
-        if opened and tag == "think":
-            close = CLOSE + b"think" + SEP
-            stop = data.find(close, body, n)
-            if stop < 0 and not final:
-                run.wait = close
-                return NEED_MORE
-            run.markup.append((at, body))
-            run.reasoning.append((body, n if stop < 0 else stop))
-            if stop < 0:
-                return n
-            run.markup.append((stop, stop + len(close)))
-            return stop + len(close)
         if opened and tag == "tools":
             run.inside, run.section, run.section_calls = True, at, 0
             run.markup.append((at, body))
@@ -235,7 +221,7 @@ class _Call:
         body = text.strip().encode("utf-8", "replace")
         code, after, duplicate, _ = json_value(body, 0, len(body))
         if code == 0 and after == len(body) and duplicate < 0:
-            return loads(body)
+            return json.loads(body)
         if self.fault is None:
             self.fault = Fault("bad_param_type", start, f"want {kind}, found {text[:60]!r}", key)
         return text

@@ -89,21 +89,29 @@ class SectionJson(Grammar):
         self.fenced = len(call_close) > 1 and call_close[0] == b"```"
         self.openers = (*section_open, call_open)
         super().__init__()
-        self.thinks_between(self.think or (b"", b""))
+        self.tags: SectionTags | None = None
 
-    def thinks_between(self, tags: tuple[bytes, bytes]) -> None:
-        super().thinks_between(tags)
-        self.tags = SectionTags(
-            self.section_open,
-            self.section_close,
-            self.call_open,
-            self.name_end,
-            self.call_close,
-            tags,
-            self.stops,
-        )
+    def framed(
+        self,
+        think: tuple[tuple[bytes, bytes], ...],
+        texts: tuple[bytes, ...] = (),
+        stops: tuple[bytes, ...] = (),
+    ) -> None:
+        super().framed(think, texts, stops)
+        if len(think) == 1 and not texts:
+            self.tags = SectionTags(
+                self.section_open,
+                self.section_close,
+                self.call_open,
+                self.name_end,
+                self.call_close,
+                think[0],
+                self.stops,
+            )
 
     def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
+        if self.tags is None:
+            return None
         return section_json(source, self.tags, self, tools, thinking)
 
     def write(self, calls: Sequence[Written]) -> str:

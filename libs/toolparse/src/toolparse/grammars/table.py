@@ -1,11 +1,26 @@
-"""The table of formats: every name of sglang and vLLM, and the grammar that reads it."""
+"""The table of formats: every name of sglang and vLLM, its grammar and its reasoning tags."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
+from toolparse.grammars.builders import (
+    argument_pairs,
+    deepseek,
+    dsml,
+    dsml_spaced,
+    function_tags,
+    hermes,
+    invokes,
+    k2_horizon,
+    kimi,
+    minicpm,
+    plamo,
+    solar,
+    step3,
+)
 from toolparse.grammars.call_object import Keys
 from toolparse.grammars.channels import Beam, Harmony, Inkling, Muse
 from toolparse.grammars.either import Either
@@ -15,190 +30,41 @@ from toolparse.grammars.json_list import BareArray, BareObjects, Mistral, Tagged
 from toolparse.grammars.kimi_k3 import KimiK3
 from toolparse.grammars.minimax_m3 import MinimaxM3
 from toolparse.grammars.pythonic import Pythonic
-from toolparse.grammars.section_json import SectionJson, kimi_name
 from toolparse.grammars.tagged_json import TaggedJson
-from toolparse.grammars.tagged_pairs import TaggedPairs
-from toolparse.grammars.variants import Forgetful, ListOrCalls, ObjectOrPairs, xml_text
-from toolparse.scan.pairs import Shape
+from toolparse.grammars.variants import Forgetful, ListOrCalls
+
+Pairs = tuple[tuple[str, str], ...]
 
 
-def _hermes() -> Grammar:
-    return TaggedJson(b"<tool_call>", b"</tool_call>")
+class Format(NamedTuple):
+    """A row of the table.
+
+    think: the pairs of tags around reasoning, the first as the template writes it; channels:
+    the grammar follows them itself, for they are the headers of its messages; texts: tags
+    around visible text that are no content; stops: stop tokens beside those of all formats.
+    """
+
+    build: Callable[[], Grammar]
+    think: Pairs
+    texts: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+    channels: bool = False
 
 
-def _function_tags(section: str, framed: bool = True) -> Grammar:
-    open_tag, close_tag = f"<{section}>".encode(), f"</{section}>".encode()
-    return TaggedPairs(
-        Shape(
-            b"<function=", b">", b"<parameter=", b">", b"", b"</parameter>", b"</function>",
-            open_tag, close_tag, framed, True, False,
-        ),
-        single=True,
-    )  # fmt: skip
+# What most templates write.
+THINK: Final = (("<think>", "</think>"),)
 
 
-def _invokes(
-    section: str,
-    prefix: str = "",
-    close_prefix: str | None = None,
-    *,
-    attributes: bool = False,
-    json_body: bool = False,
-    wrapper_prefix: str = "",
-) -> Grammar:
-    """`<PREFIXinvoke name="N"><PREFIXparameter name="K">V` inside `section`."""
-    close = prefix if close_prefix is None else close_prefix
-    return TaggedPairs(
-        Shape(
-            f'<{prefix}invoke name="'.encode(),
-            b'">',
-            f'<{prefix}parameter name="'.encode(),
-            b'"' if attributes else b'">',
-            b"",
-            f"</{close}parameter>".encode(),
-            f"</{close}invoke>".encode(),
-            f"<{section}>".encode(),
-            f"</{section}>".encode(),
-            False,
-            True,
-            attributes,
-        ),
-        json_body=json_body,
-        wrapper_prefix=wrapper_prefix.encode(),
-    )
+def _tag(name: str, first: str = "<", last: str = ">") -> tuple[str, str]:
+    return f"{first}{name}{last}", f"{first}/{name}{last}"
 
 
-def _dsml(section: str, prefix: str = "｜DSML｜") -> Grammar:
-    return _invokes(
-        prefix + section, prefix, attributes=True, json_body=True, wrapper_prefix="<" + prefix
-    )
+def _hunyuan() -> Grammar:
+    return Either(*(argument_pairs("tool_call", "tool_calls", "tool_sep", s) for s in _SUFFIXES))
 
 
-def _dsml_spaced() -> Grammar:
-    return _invokes(
-        "｜DSML｜ calls",
-        "｜DSML｜ ",
-        attributes=True,
-        json_body=True,
-        wrapper_prefix="<｜DSML｜ ",
-    )
-
-
-def _argument_pairs(
-    call: str = "tool_call",
-    section: str = "",
-    sep: str = "",
-    suffix: str = "",
-    line: str = "\n",
-) -> Grammar:
-    """`<tool_call>N<arg_key>K</arg_key><arg_value>V</arg_value></tool_call>`."""
-
-    def tag(name: str, close: bool = False) -> bytes:
-        return f"<{'/' if close else ''}{name}{suffix}>".encode() if name else b""
-
-    return TaggedPairs(
-        Shape(
-            tag(call), tag(sep), tag("arg_key"), tag("arg_key", True), tag("arg_value"),
-            tag("arg_value", True), tag(call, True), tag(section), tag(section, True),
-            False, False, False,
-        ),
-        alone=False,
-        line=line,
-    )  # fmt: skip
-
-
-def _k2_horizon() -> Grammar:
-    return ObjectOrPairs(
-        Shape(
-            b"<ifm|tool_call>", b"", b"<ifm|arg_key>", b"</ifm|arg_key>", b"<ifm|arg_value>",
-            b"</ifm|arg_value>", b"</ifm|tool_call>", b"<ifm|tool_calls>", b"</ifm|tool_calls>",
-            False, False, False, b"<ifm|arg_type>", b"</ifm|arg_type>",
-        ),
-        alone=False,
-        line="",
-    )  # fmt: skip
-
-
-def _minicpm() -> Grammar:
-    return TaggedPairs(
-        Shape(
-            b'<function name="', b'">', b'<param name="', b'">', b"", b"</param>", b"</function>",
-            b"", b"", False, False, False, b"", b"", True,
-        ),
-        decode=xml_text,
-        line="",
-    )  # fmt: skip
-
-
-def _step3() -> Grammar:
-    return TaggedPairs(
-        Shape(
-            '<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="'.encode(),
-            b'">',
-            b'<steptml:parameter name="',
-            b'">',
-            b"",
-            b"</steptml:parameter>",
-            "</steptml:invoke><｜tool_call_end｜>".encode(),
-            "<｜tool_calls_begin｜>".encode(),
-            "<｜tool_calls_end｜>".encode(),
-            False,
-            True,
-            False,
-        )
-    )
-
-
-def _solar() -> Grammar:
-    return TaggedPairs(
-        Shape(
-            b"<|tool_call:start|>", b"", b"<|tool_arg:start|>", b"<|tool_arg:value|>", b"",
-            b"<|tool_arg:end|>", b"<|tool_call:end|>", b"", b"", False, False, False,
-        ),
-    )  # fmt: skip
-
-
-def _deepseek(name_end: str, close: tuple[str, ...], kind: str = "") -> Grammar:
-    openers = ("<｜tool▁calls▁begin｜>",)
-    return SectionJson(
-        tuple(opener.encode() for opener in openers),
-        "<｜tool▁calls▁end｜>".encode(),
-        f"<｜tool▁call▁begin｜>{kind}".encode(),
-        name_end.encode(),
-        tuple(tag.encode() for tag in close),
-    )
-
-
-def _kimi() -> Grammar:
-    return SectionJson(
-        (b"<|tool_calls_section_begin|>", b"<|tool_call_section_begin|>"),
-        b"<|tool_calls_section_end|>",
-        b"<|tool_call_begin|>",
-        b"<|tool_call_argument_begin|>",
-        (b"<|tool_call_end|>",),
-        kimi_name,
-    )
-
-
-def _plamo() -> Grammar:
-    def tag(name: str) -> bytes:
-        return f"<|plamo:{name}:plamo|>".encode()
-
-    return SectionJson(
-        (tag("begin_tool_requests"),),
-        tag("end_tool_requests"),
-        tag("begin_tool_request") + tag("begin_tool_name"),
-        tag("end_tool_name")
-        + tag("begin_tool_arguments")
-        + b"<|plamo:constrain|>json<|plamo:msg|>",
-        (tag("end_tool_arguments"), tag("end_tool_request")),
-    )
-
-
-def _thinking(grammar: Grammar, open_tag: str, close_tag: str) -> Grammar:
-    """The grammar with other tags around its reasoning."""
-    grammar.thinks_between((open_tag.encode(), close_tag.encode()))
-    return grammar
+# What Hunyuan's checkpoints end their tag names with.
+_SUFFIXES: Final = ("", ":opensource", ":6124c78e")
 
 
 def _recognised() -> Grammar:
@@ -212,89 +78,109 @@ def _recognised() -> Grammar:
         "gemma4",
         "mistral",
     )
-    return Either(_hermes(), *(grammar_of(name) for name in names))
+    return Either(hermes(), *(grammar_of(name) for name in names))
 
 
-_BUILDERS: Final[dict[str, Callable[[], Grammar]]] = {
-    "qwen25": _hermes,
-    "trinity": lambda: Forgetful(_hermes()),
-    "granite4": _hermes,
-    "qwen3_coder": lambda: _function_tags("tool_call"),
-    "mimo": lambda: _function_tags("tool_call", False),
-    "seed_oss": lambda: _thinking(
-        _function_tags("seed:tool_call"), "<seed:think>", "</seed:think>"
+FORMATS: Final[dict[str, Format]] = {
+    "qwen25": Format(hermes, THINK),
+    # Its tags are no reasoning: they are taken out, and a thought call runs.
+    "trinity": Format(lambda: Forgetful(hermes(), (b"<think>", b"</think>")), ()),
+    "granite4": Format(hermes, THINK),
+    "ernie45": Format(hermes, THINK, ("<response>", "</response>")),
+    "longcat": Format(
+        lambda: TaggedJson(b"<longcat_tool_call>", b"</longcat_tool_call>"),
+        (_tag("longcat_think"),),
+        stops=("</longcat_s>",),
     ),
-    "glm45": _argument_pairs,
-    "glm47": lambda: _argument_pairs(line=""),
-    "iquest_q1": lambda: _argument_pairs("iquest_tool_call", line=""),
-    "hunyuan": lambda: Either(
-        _argument_pairs("tool_call", "tool_calls", "tool_sep"),
-        _argument_pairs("tool_call", "tool_calls", "tool_sep", ":opensource"),
+    "interns1": Format(
+        lambda: TaggedJson(
+            b"<|action_start|> <|plugin|>",
+            b"<|action_end|>",
+            arguments=(b"parameters", b"arguments"),
+            around=("\n", ""),
+        ),
+        THINK,
     ),
-    "solar_open2": lambda: _thinking(_solar(), "<|think:start|>", "<|think:end|>"),
-    "k2_horizon": lambda: _thinking(_k2_horizon(), "<ifm|think>", "</ifm|think>"),
-    "minimax-m2": lambda: _invokes("minimax:tool_call"),
-    "minimax-m3": MinimaxM3,
-    "dots": lambda: _invokes("dots_function_call", json_body=True),
-    "minicpm5": _minicpm,
-    "step3": _step3,
-    "deepseekv32": lambda: _dsml("function_calls"),
-    "deepseekv4": lambda: _dsml("tool_calls"),
-    "deepseekv41": _dsml_spaced,
-    "gigachat35": lambda: _dsml("tool_calls", "｜GCML｜"),
-    "deepseekv3": lambda: _deepseek(
-        "\n```json\n", ("```", "<｜tool▁call▁end｜>"), "function<｜tool▁sep｜>"
+    "gigachat3": Format(
+        lambda: Either(
+            TaggedJson(b"<|function_call|>", b"", around=("", "")),
+            TaggedJson(b"<|message_sep|>\n\nfunction call<|role_sep|>\n", b"", around=("", "")),
+        ),
+        THINK,
     ),
-    "deepseekv31": lambda: _deepseek("<｜tool▁sep｜>", ("<｜tool▁call▁end｜>",)),
-    "kimi_k2": _kimi,
-    "kimi_k3": KimiK3,
-    "plamo3": lambda: _thinking(
-        _plamo(), "<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"
+    "qwen3_coder": Format(lambda: function_tags("tool_call"), THINK),
+    "mimo": Format(lambda: function_tags("tool_call", False), THINK),
+    "seed_oss": Format(
+        lambda: function_tags("seed:tool_call"), (_tag("seed:think"),), stops=("<seed:eos>",)
     ),
-    "gpt-oss": Harmony,
-    "muse": Muse,
-    "beam": Beam,
-    "inkling": Inkling,
-    "gemma4": lambda: Gemma(b"<|tool_call>", b"<tool_call|>", b'<|"|>'),
-    "functiongemma": lambda: Gemma(
-        b"<start_function_call>", b"<end_function_call>", b"<escape>"
+    "glm45": Format(argument_pairs, THINK),
+    "poolside_v1": Format(argument_pairs, THINK, stops=("</assistant>",)),
+    "glm47": Format(lambda: argument_pairs(line=""), THINK),
+    "iquest_q1": Format(lambda: argument_pairs("iquest_tool_call", line=""), THINK),
+    "hunyuan": Format(
+        _hunyuan,
+        tuple(_tag(f"think{suffix}") for suffix in _SUFFIXES),
+        stops=tuple(f"<｜hy_eos{suffix}｜>" for suffix in _SUFFIXES),
     ),
-    "mistral": lambda: _thinking(Mistral(), "[THINK]", "[/THINK]"),
-    "llama3": lambda: BareObjects(b"<|python_tag|>"),
-    "granite-20b-fc": lambda: BareObjects(b"<function_call>", b"<function_call>"),
-    "pythonic": lambda: Pythonic(markup=(b"<|python_start|>", b"<|python_end|>")),
-    "lfm2": lambda: ListOrCalls(b"<|tool_call_start|>", b"<|tool_call_end|>"),
-    "olmo3": lambda: Pythonic(b"<function_calls>", b"</function_calls>", lines=True),
-    "interns1": lambda: TaggedJson(
-        b"<|action_start|> <|plugin|>",
-        b"<|action_end|>",
-        arguments=(b"parameters", b"arguments"),
-        around=("\n", ""),
+    "solar_open2": Format(solar, (("<|think:start|>", "<|think:end|>"),)),
+    "k2_horizon": Format(
+        k2_horizon, tuple(_tag(f"ifm|think{effort}") for effort in ("", "_fast", "_faster"))
     ),
-    "gigachat3": lambda: Either(
-        TaggedJson(b"<|function_call|>", b"", around=("", "")),
-        TaggedJson(b"<|message_sep|>\n\nfunction call<|role_sep|>\n", b"", around=("", "")),
+    "minimax-m2": Format(lambda: invokes("minimax:tool_call"), THINK),
+    "minimax-m3": Format(MinimaxM3, (_tag("mm:think"),)),
+    "dots": Format(lambda: invokes("dots_function_call", json_body=True), THINK),
+    "minicpm5": Format(minicpm, THINK),
+    "step3": Format(step3, THINK),
+    "deepseekv32": Format(lambda: dsml("function_calls"), THINK),
+    "deepseekv4": Format(lambda: dsml("tool_calls"), THINK),
+    "deepseekv41": Format(dsml_spaced, THINK),
+    "gigachat35": Format(lambda: dsml("tool_calls", "｜GCML｜"), THINK),
+    "deepseekv3": Format(
+        lambda: deepseek("\n```json\n", ("```", "<｜tool▁call▁end｜>"), "function<｜tool▁sep｜>"),
+        THINK,
     ),
-    "longcat": lambda: TaggedJson(b"<longcat_tool_call>", b"</longcat_tool_call>"),
-    "ernie45": _hermes,
-    "apertus2509": lambda: TaggedArray(
-        b"<|tools_prefix|>", b"<|tools_suffix|>", Keys(keyed=True)
+    "deepseekv31": Format(lambda: deepseek("<｜tool▁sep｜>", ("<｜tool▁call▁end｜>",)), THINK),
+    "kimi_k2": Format(kimi, THINK),
+    "kimi_k3": Format(KimiK3, (("<|open|>think<|sep|>", "<|close|>think<|sep|>"),)),
+    "plamo3": Format(plamo, (("<|plamo:begin_think:plamo|>", "<|plamo:end_think:plamo|>"),)),
+    "gpt-oss": Format(Harmony, (("<|channel|>analysis<|message|>", "<|end|>"),), channels=True),
+    "muse": Format(Muse, (("to=self<|message|>", "<|eom|>"),), channels=True),
+    "beam": Format(Beam, (("<|channel|>analysis<|message|>", "<|end|>"),), channels=True),
+    "inkling": Format(Inkling, (("<|content_thinking|>", "<|end_message|>"),), channels=True),
+    "gemma4": Format(
+        lambda: Gemma(b"<|tool_call>", b"<tool_call|>", b'<|"|>'),
+        (("<|channel>thought\n", "<channel|>"), ("<|channel>thought", "<channel|>")),
     ),
-    "cohere_command4": lambda: _thinking(
-        TaggedArray(
+    "functiongemma": Format(
+        lambda: Gemma(b"<start_function_call>", b"<end_function_call>", b"<escape>"), THINK
+    ),
+    "mistral": Format(Mistral, (_tag("THINK", "[", "]"), *THINK)),
+    "llama3": Format(lambda: BareObjects(b"<|python_tag|>"), THINK),
+    "granite-20b-fc": Format(lambda: BareObjects(b"<function_call>", b"<function_call>"), THINK),
+    "pythonic": Format(lambda: Pythonic(markup=(b"<|python_start|>", b"<|python_end|>")), THINK),
+    "lfm2": Format(lambda: ListOrCalls(b"<|tool_call_start|>", b"<|tool_call_end|>"), THINK),
+    "olmo3": Format(lambda: Pythonic(b"<function_calls>", b"</function_calls>", lines=True), THINK),
+    "apertus2509": Format(
+        lambda: TaggedArray(
+            b"<|tools_prefix|>", b"<|tools_suffix|>", Keys(keyed=True), calls_in_thought=True
+        ),
+        (("<|inner_prefix|>", "<|inner_suffix|>"),),
+    ),
+    "cohere_command4": Format(
+        lambda: TaggedArray(
             b"<|START_ACTION|>",
             b"<|END_ACTION|>",
             Keys(("tool_name",), ("parameters",), "tool_call_id"),
         ),
-        "<|START_THINKING|>",
-        "<|END_THINKING|>",
+        (("<|START_THINKING|>", "<|END_THINKING|>"),),
+        ("<|START_TEXT|>", "<|END_TEXT|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>"),
     ),
-    "jamba": lambda: TaggedArray(b"<tool_calls>", b"</tool_calls>"),
-    "granite": lambda: BareArray((b"<|tool_call|>", b"<tool_call>")),
-    "phi4_mini_json": lambda: TaggedArray(b"functools"),
-    "xlam": lambda: BareArray((b"[TOOL_CALLS]",)),
-    "response_template": _recognised,
-}  # fmt: skip
+    "jamba": Format(lambda: TaggedArray(b"<tool_calls>", b"</tool_calls>"), THINK),
+    "granite": Format(lambda: BareArray((b"<|tool_call|>", b"<tool_call>")), THINK),
+    "phi4_mini_json": Format(lambda: TaggedArray(b"functools"), THINK),
+    "xlam": Format(lambda: BareArray((b"[TOOL_CALLS]",)), THINK),
+    "response_template": Format(_recognised, THINK),
+}
 
 ALIASES: Final[dict[str, str]] = {
     "qwen": "qwen25",
@@ -307,7 +193,6 @@ ALIASES: Final[dict[str, str]] = {
     "glm": "glm45",
     "ling3": "glm45",
     "spark25": "glm45",
-    "poolside_v1": "glm45",
     "hy_v3": "hunyuan",
     "hy_v4": "hunyuan",
     "minimax_m2": "minimax-m2",
@@ -353,7 +238,12 @@ _BUILT: Final[dict[str, Grammar]] = {}
 
 def formats() -> tuple[str, ...]:
     """The names that `parse` knows, sglang's and vLLM's spellings included."""
-    return (*_BUILDERS, *ALIASES)
+    return (*FORMATS, *ALIASES)
+
+
+def reasoning_tags(name: str) -> Pairs:
+    """The pairs of tags around the reasoning of a format, the one that its template writes first."""
+    return FORMATS[ALIASES.get(name, name)].think
 
 
 def grammar_of(name: str) -> Grammar:
@@ -361,12 +251,22 @@ def grammar_of(name: str) -> Grammar:
     grammar = _BUILT.get(name)
     if grammar is not None:
         return grammar
-    builder = _BUILDERS.get(ALIASES.get(name, name)) if isinstance(name, str) else None
-    if builder is None:
+    target = ALIASES.get(name, name) if isinstance(name, str) else ""
+    if target not in FORMATS:
         near = difflib.get_close_matches(str(name), formats(), 1)
         hint = f"did you mean {near[0]!r}?" if near else "see toolparse.formats()."
         raise ValueError(f"unknown tool-call format {name!r}: {hint}")
-    target = ALIASES.get(name, name)
-    grammar = _BUILT.get(target) or _BUILT.setdefault(target, builder())
+    grammar = _BUILT.get(target) or _BUILT.setdefault(target, _built(FORMATS[target]))
     _BUILT[name] = grammar
+    return grammar
+
+
+def _built(row: Format) -> Grammar:
+    grammar = row.build()
+    think = () if row.channels else row.think
+    grammar.framed(
+        tuple((first.encode(), last.encode()) for first, last in think),
+        tuple(tag.encode() for tag in row.texts),
+        tuple(token.encode() for token in row.stops),
+    )
     return grammar

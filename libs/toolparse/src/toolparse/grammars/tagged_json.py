@@ -60,10 +60,19 @@ class TaggedJson(Grammar):
         self.names = tuple(b'"' + name + b'"' for name in names)
         self.arguments = tuple(b'"' + name + b'"' for name in arguments)
         super().__init__()
-        self.tags = None
-        if type(self) is TaggedJson and close_tag and self.think and open_tag[:1] == b"<":
+        self.tags: Tags | None = None
+
+    def framed(
+        self,
+        think: tuple[tuple[bytes, bytes], ...],
+        texts: tuple[bytes, ...] = (),
+        stops: tuple[bytes, ...] = (),
+    ) -> None:
+        super().framed(think, texts, stops)
+        plain = type(self) is TaggedJson and self.close and self.open[:1] == b"<"
+        if plain and len(think) == 1 and not texts:
             keys = (self.names, self.arguments)
-            self.tags = Tags(open_tag, close_tag, *keys, self.think, self.stops)
+            self.tags = Tags(self.open, self.close, *keys, think[0], self.stops)
 
     def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
         if self.tags is None:

@@ -13,6 +13,7 @@ Where things end:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -74,13 +75,17 @@ class TaggedPairs(PairWriter, Grammar):
         plain = not (shape.attributes or json_body or decode or shape.cdata or shape.type_open)
         same_byte = all(opener[:1] == b"<" for opener in self.openers)
         self.has_fast_path = plain and same_byte and type(self) is TaggedPairs
-        self.thinks_between(self.think or (b"", b""))
 
-    def thinks_between(self, tags: tuple[bytes, bytes]) -> None:
-        super().thinks_between(tags)
-        self.tags = None
-        if self.has_fast_path and (not self.shape.section_open or self.alone):
-            self.tags = PairTags(self.shape, self.single, tags, self.stops)
+    def framed(
+        self,
+        think: tuple[tuple[bytes, bytes], ...],
+        texts: tuple[bytes, ...] = (),
+        stops: tuple[bytes, ...] = (),
+    ) -> None:
+        super().framed(think, texts, stops)
+        plain = self.has_fast_path and (not self.shape.section_open or self.alone)
+        if plain and len(think) == 1 and not texts:
+            self.tags = PairTags(self.shape, self.single, think[0], self.stops)
 
     def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
         if self.tags is None:
@@ -403,14 +408,14 @@ class TaggedPairs(PairWriter, Grammar):
             code, end, duplicate, _ = json_value(data, 0, len(data))
             if code or end != len(data) or duplicate >= 0:
                 raise Misfit(f"want JSON, found {text[:60]!r}")
-            return tagged_values.loads(data)
+            return json.loads(data)
         if tool is not None and key in tool.types:
             return tool.value(key, text)[0]
         if self.fallback == "json":
             data = text.strip().encode("utf-8", "replace")
             code, end, duplicate, _ = json_value(data, 0, len(data))
             if not code and end == len(data) and duplicate < 0:
-                return tagged_values.loads(data)
+                return json.loads(data)
         return text
 
     def wire_type(self, attributes: bytes) -> str | None:

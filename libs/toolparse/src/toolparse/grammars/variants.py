@@ -91,11 +91,9 @@ class ListOrCalls(Pythonic):
 class Forgetful(Grammar):
     """Trinity: think tags are no reasoning; they are taken out, so a thought call runs."""
 
-    def __init__(self, inner: Grammar) -> None:
-        assert inner.think
+    def __init__(self, inner: Grammar, tags: tuple[bytes, bytes]) -> None:
         self.inner = inner
-        self.tags = inner.think
-        self.think = None
+        self.tags = tags
         self.openers = (*inner.openers, *self.tags)
         super().__init__()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from toolparse.scan.pairs import NAME_LIMIT, skip_space, unframed
 if TYPE_CHECKING:
     from toolparse.grammars.tagged_pairs import TaggedPairs
 
-loads = json.loads
 # A close tag with a slip in it, at the end of a value: `</parameter1>`, `</param>`.
 _STUMP = re.compile(rb"\s*</[^<>\n]{0,40}>\s*\Z")
 

@@ -3,6 +3,9 @@
 
 from libc.string cimport memchr, memcmp
 
+cdef enum:
+    MOST = 32
+
 
 cdef Py_ssize_t find_bytes(
     const unsigned char* data, Py_ssize_t pos, Py_ssize_t n,
@@ -26,15 +29,17 @@ def find_any(const unsigned char[::1] data not None, Py_ssize_t pos, Py_ssize_t 
 
     The earlier marker in the tuple wins at the same offset.
     """
-    cdef const unsigned char* what[16]
-    cdef Py_ssize_t sizes[16]
+    cdef const unsigned char* what[MOST]
+    cdef Py_ssize_t sizes[MOST]
     cdef unsigned char first[256]
     cdef Py_ssize_t count = len(markers)
     cdef Py_ssize_t i, at = pos
     cdef int found = -1
     cdef int single = 1
     cdef bytes marker
-    if count == 0 or count > 16 or pos >= n or n > data.shape[0]:
+    if count > MOST:
+        raise ValueError(f"{count} markers, but at most {MOST} are looked for at once")
+    if count == 0 or pos >= n or n > data.shape[0]:
         return (-1, -1)
     for i in range(256):
         first[i] = 0
