@@ -1,4 +1,4 @@
-"""The tags around reasoning, for every row of the table: what is thought is neither done nor said."""
+"""Reasoning, for every row of the table of formats: what is thought is neither done nor said."""
 
 from __future__ import annotations
 

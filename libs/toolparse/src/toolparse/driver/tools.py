@@ -18,95 +18,15 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from toolparse.driver.schema import object_shape, type_of, types_of
 from toolparse.scan.json_value import json_value
 
-JSON_TYPES: Final = frozenset(("string", "integer", "number", "boolean", "null", "array", "object"))
-# Spellings of other type systems that tool declarations carry.
-_TYPE_WORDS: Final = {
-    "str": "string",
-    "text": "string",
-    "int": "integer",
-    "int64": "integer",
-    "float": "number",
-    "double": "number",
-    "bool": "boolean",
-    "list": "array",
-    "dict": "object",
-    "map": "object",
-}
 _ANY: Final[frozenset[str]] = frozenset()
 _STRING: Final = frozenset(("string",))
-_REF_DEPTH: Final = 16
 
 
 class Misfit(ValueError):
     """A value that its schema does not allow."""
-
-
-def type_of(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    if isinstance(value, list):
-        return "array"
-    return "object" if isinstance(value, dict) else ""
-
-
-def _resolve(node: Any, root: Any, depth: int) -> Any:
-    """Follows a local `$ref`; an unknown one leaves no constraint."""
-    while isinstance(node, Mapping) and isinstance(ref := node.get("$ref"), str):
-        if depth >= _REF_DEPTH or not ref.startswith("#"):
-            return {}
-        depth += 1
-        target = root
-        for part in ref[1:].strip("/").split("/"):
-            if not part:
-                continue
-            part = part.replace("~1", "/").replace("~0", "~")
-            target = target.get(part) if isinstance(target, Mapping) else None
-        node = target
-    return node
-
-
-def resolved(node: Any, root: Any) -> Any:
-    """A schema with its local `$ref` followed."""
-    return _resolve(node, root, 0)
-
-
-def types_of(node: Any, root: Any, depth: int = 0) -> frozenset[str]:
-    """The JSON types that a schema allows; empty where it does not say."""
-    node = _resolve(node, root, depth)
-    if not isinstance(node, Mapping) or depth >= _REF_DEPTH:
-        return _ANY
-    extra = {"null"} if node.get("nullable") is True else set()
-    declared = node.get("type")
-    if declared is not None:
-        words = [declared] if isinstance(declared, str) else declared
-        if not isinstance(words, list | tuple):
-            return _ANY
-        found = {_TYPE_WORDS.get(str(word).lower(), str(word).lower()) for word in words}
-        return frozenset(found | extra) if found <= JSON_TYPES else _ANY
-    for key in ("anyOf", "oneOf"):
-        if isinstance(node.get(key), list):
-            parts = [types_of(part, root, depth + 1) for part in node[key]]
-            return frozenset().union(*parts, extra) if all(parts) else _ANY
-    if isinstance(node.get("allOf"), list):
-        named = [t for part in node["allOf"] if (t := types_of(part, root, depth + 1))]
-        return frozenset.intersection(*named) | extra if named else _ANY
-    if isinstance(node.get("enum"), list):
-        return frozenset({type_of(value) for value in node["enum"]} | extra)
-    if "const" in node:
-        return frozenset((type_of(node["const"]),))
-    if "properties" in node:
-        return frozenset({"object"} | extra)
-    return frozenset({"array"} | extra) if "items" in node else _ANY
 
 
 class Tool:
@@ -117,16 +37,12 @@ class Tool:
     def __init__(self, name: str, parameters: Any) -> None:
         self.name = name
         root = parameters if isinstance(parameters, Mapping) else {}
-        node = _resolve(root, root, 0)
-        node = node if isinstance(node, Mapping) else {}
-        properties = node.get("properties")
-        properties = properties if isinstance(properties, Mapping) else {}
+        shape = object_shape(root, root)
         self.root = root
-        self._properties = properties
-        self.types = {str(key): types_of(value, root) for key, value in properties.items()}
-        required = node.get("required")
-        self.required = tuple(required) if isinstance(required, list | tuple) else ()
-        self.closed = bool(properties) and node.get("additionalProperties") in (None, False)
+        self._properties = shape.properties
+        self.types = {key: types_of(value, root) for key, value in shape.properties.items()}
+        self.required = shape.required
+        self.closed = bool(shape.properties) and shape.closed
         # The parameters whose text needs no look at parse time.
         self.verbatim = frozenset(
             key for key, types in self.types.items() if types in (_ANY, _STRING)

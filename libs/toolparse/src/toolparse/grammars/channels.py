@@ -92,10 +92,10 @@ def json_body(
 class Messages(Grammar):
     """header ... `message` body `ends`. `starts`: what may begin a header."""
 
-    stops = ()
     starts: tuple[bytes, ...] = ()
     message = b"<|message|>"
     ends: tuple[bytes, ...] = ()
+    stops: tuple[bytes, ...] = ()
     # Whether the text may begin inside a header, after the prompt's own beginning of it.
     bare_header: re.Pattern[bytes] | None = None
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolparse.driver.run import Run
-from toolparse.driver.tools import type_of
+from toolparse.driver.schema import type_of
 from toolparse.grammars.channels import quoted, unquoted
 from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
 from toolparse.scan.json_value import json_value

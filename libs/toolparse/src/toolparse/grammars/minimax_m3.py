@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolparse.driver.run import Run
-from toolparse.driver.tools import Misfit, resolved, typed, types_of
+from toolparse.driver.schema import item_schema, object_shape, types_of
+from toolparse.driver.tools import Misfit, typed
 from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
 
 P = b"]<]minimax[>["
@@ -32,9 +33,9 @@ class _Wrong(Exception):
 def element(key: str, value: Any) -> str:
     """A value as an element; lists and objects nest."""
     p = P.decode()
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict):
         body = "".join(element(k, v) for k, v in value.items())
-    elif isinstance(value, list) and value:
+    elif isinstance(value, list):
         body = "".join(element("item", item) for item in value)
     else:
         body = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -164,16 +165,18 @@ class MinimaxM3(Grammar):
 
 
 def shaped(node: Any, schema: Any, root: Any) -> Any:
-    """A tree of texts as the schema types it."""
-    schema = resolved(schema, root)
+    """A tree of texts as the schema types it; an element without a child is empty of its type."""
     if isinstance(node, str):
-        return typed(node, types_of(schema, root))[0]
-    properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
-    items = schema.get("items") if isinstance(schema, dict) else None
+        types = types_of(schema, root)
+        if not node.strip() and types and "string" not in types:
+            for kind, empty in (("array", []), ("object", {})):
+                if kind in types:
+                    return empty
+        return typed(node, types)[0]
     if isinstance(node, list):
-        return [shaped(item, items, root) for item in node]
-    properties = properties if isinstance(properties, dict) else {}
-    return {key: shaped(value, properties.get(key), root) for key, value in node.items()}
+        return [shaped(item, item_schema(schema, root, i), root) for i, item in enumerate(node)]
+    members = object_shape(schema, root).properties
+    return {key: shaped(value, members.get(key), root) for key, value in node.items()}
 
 
 class _Reader:

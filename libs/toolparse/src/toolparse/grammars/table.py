@@ -242,7 +242,7 @@ def formats() -> tuple[str, ...]:
 
 
 def reasoning_tags(name: str) -> Pairs:
-    """The pairs of tags around the reasoning of a format, the one that its template writes first."""
+    """The pairs of tags around the reasoning of a format, the template's own first."""
     return FORMATS[ALIASES.get(name, name)].think
 
 

@@ -6,7 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from toolparse.driver.run import Run
-from toolparse.driver.tools import Misfit, type_of
+from toolparse.driver.schema import type_of
+from toolparse.driver.tools import Misfit
 from toolparse.grammars.grammar import Repaired, Span
 from toolparse.repair import json_text
 from toolparse.scan.find import find_any
