@@ -11,6 +11,9 @@ import pytest
 from turnwise.answers import MathVerifier, boxed
 
 RIGHT = [
+    (r"5 \text{ pears}", r"5 \text{ apples}"),
+    (r"\sqrt{144}", "12"),
+    ("The answer is 25.", "25"),
     ("\u00bd", "0.5"),
     ("1\u00bd", "3/2"),
     ("\u221a12", r"2\sqrt3"),
@@ -144,6 +147,9 @@ RIGHT = [
 ]
 """Prediction and truth."""
 WRONG = [
+    (r"1025 \pmod{1000}", "25"),
+    ("0<t<1", "0<x<1"),
+    (r"5 \text{ kg}", r"5 \text{ m}"),
     ("1.6e-19", "6.6e-34"),
     ("0", "0.0000001"),
     ("(1/2^{98}, 3)", "(1/2^{99},3)"),
