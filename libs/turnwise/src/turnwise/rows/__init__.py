@@ -1,4 +1,4 @@
-"""A data row, the same on every backend."""
+"""A data row, the same on every backend. Files of them are read by `turnwise.rows.reader`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Row:
         label: What stands under `--label-key`: any JSON value.
         metadata: What stands under `--metadata-key`. Read only.
         id: Names the task in reports and comparisons; unique among the rows of a run.
-        where: For errors: `train.jsonl, line 7`.
+        where: For errors: `train.jsonl:7`, or `train.parquet, row 7`.
     """
 
     prompt: str | Sequence[Mapping[str, Any]]
