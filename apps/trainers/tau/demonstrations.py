@@ -6,7 +6,6 @@ import asyncio
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,17 +14,21 @@ import tokendelta
 from jinja2 import Template
 from numpy.typing import NDArray
 from taubench import Action
-from taubench.episode import default_services, run_episode
 from taubench.prompts import prompt_view
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.policy import Policy
+from turnwise.rollout import Rollout
+from turnwise.users import UserConfig
 
+from apps.trainers.tau.episode import run_episode
+from apps.trainers.tau.options import TauOptions
 from apps.trainers.tau.synthetic import Case, CaseEnvironment, CaseUser, make_case
 from apps.trainers.tau.tokenizer import CHAT_TEMPLATE, encode
 
 MAX_CONTEXT_TOKENS = 1024
+OPTIONS = TauOptions(prompt="compact", user=UserConfig(strategy="offline"))
 _CHUNK = 100
 
 
@@ -57,13 +60,14 @@ async def play(case: Case, tokenizer: Any, profile: tokendelta.Profile) -> Episo
     """
     engine = ExpertEngine(case.turns, partial(encode, tokenizer), tokenizer.eos_token_id)
     policy = Policy(engine=engine, profile=profile, max_context_tokens=MAX_CONTEXT_TOKENS)
-    services = replace(
-        default_services("compact"),
-        user=lambda: CaseUser(case),
-        environment=lambda task: CaseEnvironment(case),
-    )
     name = case.task.id
-    episode = await run_episode(case.task, policy, services, rollout_id=name, group_id=name, seed=0)
+    episode = await run_episode(
+        Rollout(task=case.task, task_id=name, rollout_id=name, group_id=name, seed=0),
+        policy,
+        OPTIONS,
+        make_user=lambda: CaseUser(case),
+        make_environment=lambda task: CaseEnvironment(case),
+    )
     if episode.score != (case.mistake is None):
         raise RuntimeError(
             f"{name}: mistake {case.mistake!r}, but {episode.ending.label} with score "

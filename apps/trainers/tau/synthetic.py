@@ -26,11 +26,10 @@ from functools import cache
 from typing import Any, Literal
 
 from taubench import Action, Environment, Reward, Task
-from taubench.episode import compact_user
 from taubench.source import domain_files
 from taubench.tables import Snapshot
 from turnwise.rollout import derive_seed
-from turnwise.users import UserReply
+from turnwise.users import UserReply, compact_user
 from turnwise.users.script import write_script
 
 Mistake = Literal[

@@ -261,7 +261,10 @@ class Conversation:
         return rows
 
     def metrics(self) -> dict[str, float]:
-        """`COUNTS`, `parse_errors/KIND`, and `engine_s` in seconds."""
+        """`COUNTS`, `parse_errors/KIND`, and `engine_s` in seconds.
+
+        Calls and errors are those of whole turns: a turn that was cut makes none.
+        """
         record = self._recorded()
         return {
             **dict.fromkeys(COUNTS, 0.0),
@@ -359,6 +362,8 @@ class Conversation:
         self.counts["sampled_tokens"] += turn.tokens
         self.counts["cached_tokens"] += cached_tokens
         self.counts["cut_turns"] += turn.finish == "length"
+        if turn.finish != "stop":
+            return
         self.counts["tool_calls"] += len(turn.calls)
         for error in turn.errors:
             self.counts["parse_errors"] += 1

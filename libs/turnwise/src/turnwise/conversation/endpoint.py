@@ -2,7 +2,8 @@
 
 It calls tools natively. Every call gets an answer under its id, as endpoints demand: one that was
 not carried out is told so. What an endpoint may refuse to read again is repaired in the request
-alone: arguments that are no JSON object are sent as `{}`, a missing id as `call_TURN_PLACE`.
+alone: arguments that are no JSON object are sent as `{}`, a missing id as `call_TURN_PLACE`. Blank
+arguments are none, as endpoints write a call of a tool that takes none.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from turnwise.conversation.history import (
 )
 from turnwise.engine.chat import ChatReply, ConversationTooLong
 from turnwise.engine.chat_answer import ToolCall as WireCall
-from turnwise.episode import Boundary, Limit, crossing
+from turnwise.episode import Boundary, BoundaryError, Limit, crossing
 from turnwise.policy import EndpointPolicy
 
 NOT_MADE = "Error: this call was not carried out"
@@ -73,6 +74,8 @@ class EndpointHistory:
                 reply = await self._policy.client.complete(
                     self._wire, tools=self._tools, usable=lambda words: True, extra=extra
                 )
+                if not (reply.text or reply.tool_calls or reply.finish):
+                    raise BoundaryError(Boundary.ENGINE, "the endpoint's answer holds no choice")
         except ConversationTooLong:
             return Overflow(0, 0)
         turn = _turn(reply, asked.number)
@@ -91,7 +94,7 @@ class EndpointHistory:
                     "type": "function",
                     "function": {
                         "name": call.name or "unnamed",
-                        "arguments": call.arguments if _object(call) is not None else "{}",
+                        "arguments": call.arguments if _object(call) else "{}",
                     },
                 }
                 for call_id, call in zip(self._unanswered, reply.tool_calls, strict=True)
@@ -125,6 +128,8 @@ def _arguments(call: WireCall) -> Mapping[str, Any] | str:
 
 
 def _object(call: WireCall) -> dict[str, Any] | None:
+    if not call.arguments.strip():
+        return {}
     try:
         found = json.loads(call.arguments)
     except (ValueError, RecursionError):

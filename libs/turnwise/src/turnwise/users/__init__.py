@@ -14,8 +14,9 @@ from turnwise.users.cache import CachedUser, CacheMiss, ReplyCache
 from turnwise.users.config import UserConfig, UserMaker, UserStrategy
 from turnwise.users.human import HumanUser, Terminal
 from turnwise.users.model import LlmUser, ReactUser, ReflectionUser, VerifyUser
-from turnwise.users.offline import OfflineUser
+from turnwise.users.offline import OfflineUser, compact_user
 from turnwise.users.protocol import User, UserReply
+from turnwise.users.replayed import ReplayedUser
 
 __all__ = [
     "CacheMiss",
@@ -25,6 +26,7 @@ __all__ = [
     "OfflineUser",
     "ReactUser",
     "ReflectionUser",
+    "ReplayedUser",
     "ReplyCache",
     "Terminal",
     "User",
@@ -33,4 +35,5 @@ __all__ = [
     "UserReply",
     "UserStrategy",
     "VerifyUser",
+    "compact_user",
 ]

@@ -25,6 +25,7 @@ made with it is not comparable with one made with a model as user.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -181,6 +182,18 @@ class OfflineUser:
         """
         return self.answer(agent_text)
 
+    async def resume(
+        self, task: Task, opening: str, exchanges: Sequence[tuple[str | None, UserReply]]
+    ) -> None:
+        """Has the conversation again, which costs nothing.
+
+        Raises:
+            ValueError: it says something else than it has said.
+        """
+        said = [await self.reset(task), *(self.answer(heard).text for heard, _ in exchanges)]
+        if said != [opening, *(reply.text for _, reply in exchanges)]:
+            raise ValueError(f"{self.name} says something else than it has said")
+
     def start(self, script: Script) -> str:
         """The same as `reset` for a script of one's own, without awaiting."""
         self._script = script
@@ -224,3 +237,11 @@ class OfflineUser:
     def _idle(self, text: str) -> str | None:
         self._progress.idle += 1
         return text if self._progress.idle < self._patience else None
+
+
+def compact_user() -> OfflineUser:
+    """A user who says everything at once and leaves at the agent's first statement.
+
+    It goes with the compact prompt, because a small policy does not ask questions.
+    """
+    return OfflineUser(opening="everything", patience=1)

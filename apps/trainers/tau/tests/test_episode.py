@@ -1,6 +1,5 @@
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,42 +7,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from taubench import STOP, Environment, Task
-from taubench.episode import Services, default_services, run_episode
 from taubench.prompts import prompt_view
-from turnwise.engine import Completion
 from turnwise.engine.scripted import ScriptedEngine, fail, reply
 from turnwise.episode import Episode
-from turnwise.policy import Policy
+from turnwise.replay import Replay
 from turnwise.rollout import derive_seed
+from turnwise.testing import byte_policy, byte_tokenizer, call, decode, say
 
-from tau_method.desk import (
+from apps.trainers.tau.options import TauOptions
+from apps.trainers.tau.tests import playing
+from apps.trainers.tau.tests.playing import (
+    OFFLINE,
     Customer,
-    call,
     cancel_task,
-    decode,
-    policy,
-    profile,
     right_call,
-    say,
-    tokenizer,
+    rollout,
+    scripted,
 )
 
 TASK = cancel_task()
 DETAILS = call("get_order_details", order_id=TASK.actions[0].kwargs["order_id"])
 
 
-def services(**options: Any) -> Services:
-    return replace(default_services("compact"), **options)
-
-
 async def play(
     *turns: Any, task: Task = TASK, seed: int = 5, limits: Any = None, **options: Any
 ) -> tuple[Episode, ScriptedEngine]:
-    made, engine = policy(*turns, **(limits or {}))
-    episode = await run_episode(
-        task, made, services(**options), rollout_id="r1", group_id="g1", seed=seed
-    )
-    return episode, engine
+    policy, engine = scripted(*turns, **(limits or {}))
+    return await playing.play(policy, rollout(task, seed=seed), **options), engine
 
 
 async def test_the_right_write_earns_the_reward() -> None:
@@ -71,7 +61,7 @@ async def test_the_prompt_of_every_turn_is_the_recorded_prefix_and_samples_are_v
         np.testing.assert_array_equal(sample.ids[:size], made.prompt_ids)
         np.testing.assert_array_equal(sample.ids[size : size + len(turn.ids)], turn.ids)
     assert sample.trained_tokens == sum(len(turn.ids) for turn in turns)
-    rendered = tokenizer().apply_chat_template(
+    rendered = byte_tokenizer().apply_chat_template(
         [
             {key: message[key] for key in ("role", "content", "tool_calls") if key in message}
             for message in episode.transcript[:-1]
@@ -121,7 +111,7 @@ async def test_a_turn_without_end_stops_by_tokens() -> None:
 async def test_a_turn_that_fills_the_context_stops_by_context() -> None:
     first, _ = await play("Done.")
     room = first.segments[0].prompt_length + 10
-    episode, _ = await play("x" * 600, limits={"max_context_tokens": room})
+    episode, _ = await play("x" * 600, limits={"context": room})
     assert (episode.ending.label, episode.score) == ("stopped:context", 0.0)
     assert len(episode.segments[0].ids) == room
 
@@ -129,13 +119,13 @@ async def test_a_turn_that_fills_the_context_stops_by_context() -> None:
 async def test_an_observation_that_does_not_fit_stops_by_context() -> None:
     first, _ = await play("Done.")
     room = first.segments[0].prompt_length + len(say(DETAILS).ids) + 20
-    episode, _ = await play(DETAILS, "Done.", limits={"max_context_tokens": room})
+    episode, _ = await play(DETAILS, "Done.", limits={"context": room})
     assert (episode.ending.label, episode.score) == ("stopped:context", 0.0)
     assert episode.transcript[-1]["role"] == "tool" and episode.transcript[-1]["span"] is None
 
 
 async def test_a_prompt_that_does_not_fit_stops_before_the_engine_is_asked() -> None:
-    episode, engine = await play("Done.", limits={"max_context_tokens": 50})
+    episode, engine = await play("Done.", limits={"context": 50})
     assert (episode.ending.label, episode.segments) == ("stopped:context", ())
     assert not engine.calls
 
@@ -200,14 +190,16 @@ async def test_an_engine_that_is_too_slow_is_lost() -> None:
 
 @pytest.mark.parametrize("token", [10**6, -1])
 async def test_ids_outside_of_the_vocabulary_are_the_engines_fault(token: int) -> None:
-    episode, _ = await play(reply([token, tokenizer().eos_token_id]))
+    episode, _ = await play(reply([token, byte_tokenizer().eos_token_id]))
     assert (episode.ending.label, episode.score) == ("lost:engine", None)
 
 
 @pytest.mark.parametrize("answer", [ConnectionError("gone"), 3.0, None])
 async def test_a_customer_that_fails_never_yields_a_reward(answer: Any) -> None:
     made = Customer(answers=[answer])
-    episode, engine = await play(right_call(TASK), "Done.", user=lambda: made, user_deadline_s=0.02)
+    episode, engine = await play(
+        right_call(TASK), "Done.", make_user=lambda: made, user_deadline_s=0.02
+    )
     assert (episode.ending.label, episode.score) == ("lost:user", None)
     assert str(episode.ending.error).startswith("deadline: ") == isinstance(answer, float)
     assert engine.released == ["r1"]
@@ -216,7 +208,7 @@ async def test_a_customer_that_fails_never_yields_a_reward(answer: Any) -> None:
 @pytest.mark.parametrize("opening", [ConnectionError("gone"), 3.0, None])
 async def test_a_customer_that_never_speaks_is_lost(opening: Any) -> None:
     made = Customer(opening=opening)
-    episode, engine = await play("Done.", user=lambda: made, user_deadline_s=0.02)
+    episode, engine = await play("Done.", make_user=lambda: made, user_deadline_s=0.02)
     assert (episode.ending.label, episode.segments) == ("lost:user", ())
     assert str(episode.ending.error).startswith("deadline: ") == isinstance(opening, float)
     assert not engine.calls and engine.released == ["r1"]
@@ -226,7 +218,7 @@ async def test_a_customer_that_cannot_be_made_is_lost() -> None:
     def user() -> Any:
         raise OSError("no endpoint")
 
-    episode, _ = await play("Done.", user=user)
+    episode, _ = await play("Done.", make_user=user)
     assert episode.ending.label == "lost:user" and episode.info["user"] == ""
 
 
@@ -236,13 +228,13 @@ class _BrokenEnvironment(Environment):
 
 
 async def test_a_bug_of_the_environment_is_not_the_policys() -> None:
-    episode, _ = await play(DETAILS, environment=_BrokenEnvironment)
+    episode, _ = await play(DETAILS, make_environment=_BrokenEnvironment)
     assert (episode.ending.label, episode.score) == ("lost:environment", None)
 
 
 async def test_the_customers_words_reach_the_policy() -> None:
     made = Customer(answers=["Yes, please.", STOP])
-    episode, engine = await play("Shall I?", right_call(TASK), "Done.", user=lambda: made)
+    episode, engine = await play("Shall I?", right_call(TASK), "Done.", make_user=lambda: made)
     assert episode.score == 1.0 and episode.metrics["user_replies"] == 2
     assert decode(engine.calls[1].prompt_ids).endswith(
         "<|im_start|>user\nYes, please.<|im_end|>\n<|im_start|>assistant\n"
@@ -251,13 +243,13 @@ async def test_the_customers_words_reach_the_policy() -> None:
 
 async def test_words_of_the_customer_that_do_not_fit_are_noted_as_the_customers() -> None:
     made = Customer(answers=["x" * 8000])
-    episode, _ = await play("Shall I?", user=lambda: made, limits={"max_context_tokens": 6000})
+    episode, _ = await play("Shall I?", make_user=lambda: made, limits={"context": 6000})
     assert (episode.ending.label, episode.score) == ("stopped:context", 0.0)
     assert episode.info["overflow_by"] == "customer"
     assert episode.metrics["overflow/user"] == 1
     own, _ = await play(
         reply([65] * 2000, finish="length"),
-        limits={"max_context_tokens": 6000, "max_new_tokens": 8192},
+        limits={"context": 6000, "max_new_tokens": 8192},
     )
     assert own.ending.label == "stopped:context"
     assert own.info["overflow_by"] == "" and "overflow/user" not in own.metrics
@@ -269,10 +261,8 @@ async def test_a_turn_given_back_unfinished_cancels_the_episode() -> None:
 
 
 async def test_cancellation_passes_through_and_frees_the_engine() -> None:
-    made, engine = policy(say("Done.", delay_s=60))
-    episode = asyncio.create_task(
-        run_episode(TASK, made, services(), rollout_id="r1", group_id="g1", seed=0)
-    )
+    policy, engine = scripted(say("Done.", delay_s=60))
+    episode = asyncio.create_task(playing.play(policy, rollout(TASK)))
     while not engine.calls:
         await asyncio.sleep(0)
     episode.cancel()
@@ -288,20 +278,19 @@ class _UnreleasableEngine(ScriptedEngine):
 
 async def test_a_release_that_fails_is_noted_and_costs_no_score() -> None:
     engine = _UnreleasableEngine([say(right_call(TASK)), say("Done.")])
-    made = Policy(engine=engine, profile=profile(), max_context_tokens=8192)
-    episode = await run_episode(TASK, made, services(), rollout_id="r", group_id="g", seed=0)
+    episode = await playing.play(byte_policy(engine), rollout(TASK))
     assert episode.score == 1.0 and "stuck" in episode.info["release_error"]
 
 
 class _AnyText(ScriptedEngine):
     def __init__(self, ids: list[int]) -> None:
-        super().__init__(lambda prompt: reply([*ids, tokenizer().eos_token_id]))
+        super().__init__(lambda prompt: reply([*ids, byte_tokenizer().eos_token_id]))
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     st.one_of(
-        st.lists(st.integers(0, len(tokenizer()) - 1), max_size=30),
+        st.lists(st.integers(0, len(byte_tokenizer()) - 1), max_size=30),
         st.text(max_size=30).map(lambda text: list(say(f"<tool_call>\n{text}").ids[:-1])),
         st.dictionaries(st.text(max_size=3), st.none() | st.text(max_size=3), max_size=2).map(
             lambda arguments: list(say(call("get_order_details", **arguments)).ids[:-1])
@@ -309,10 +298,8 @@ class _AnyText(ScriptedEngine):
     )
 )
 def test_no_text_of_a_model_raises(ids: list[int]) -> None:
-    made = Policy(engine=_AnyText(ids), profile=profile(), max_context_tokens=4096)
-    episode = asyncio.run(
-        run_episode(TASK, made, services(max_turns=3), rollout_id="r", group_id="g", seed=0)
-    )
+    policy = byte_policy(_AnyText(ids), context=4096)
+    episode = asyncio.run(playing.play(policy, rollout(TASK), max_turns=3))
     assert episode.ending.by_policy
 
 
@@ -327,17 +314,49 @@ async def test_many_episodes_at_once_give_what_they_give_alone() -> None:
 
 @pytest.mark.parametrize("name", ["max_turns", "max_format_errors", "user_deadline_s"])
 def test_a_limit_of_nothing_is_refused_by_name(name: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        services(**{name: 0})
+    with pytest.raises(ValueError, match=name.replace("_", "-")):
+        TauOptions(**{name: 0}, user=OFFLINE)
 
 
-def test_an_empty_completion_keeps_the_contract() -> None:
-    nothing = Completion(np.empty(0, np.int32), np.empty(0, np.float32), "length")
+async def test_an_interrupted_episode_goes_on_with_what_the_user_said() -> None:
+    turns = ["Shall I?", right_call(TASK), "Done."]
+    whole, _ = await _recorded(Replay(), *turns)
+    replay = Replay()
+    broken, _ = await _recorded(replay, *turns[:2], fail("gone"))
+    assert broken.ending.label == "lost:engine"
+    again, _ = await _recorded(Replay(json.loads(json.dumps(replay.calls))), *turns)
+    assert again.transcript == whole.transcript and again.score == 1.0
+    np.testing.assert_array_equal(again.segments[0].ids, whole.segments[0].ids)
 
-    class Full(ScriptedEngine):
-        async def generate(self, *args: Any, **options: Any) -> Completion:
-            return nothing
 
-    made = Policy(engine=Full([]), profile=profile(), max_context_tokens=8192)
-    episode = asyncio.run(run_episode(TASK, made, services(), rollout_id="r", group_id="g", seed=0))
-    assert (episode.ending.label, episode.segments) == ("stopped:context", ())
+async def test_a_user_is_not_asked_again_for_what_it_has_said() -> None:
+    replay = Replay()
+    made = Customer(answers=["Yes, please.", STOP])
+    await _recorded(replay, "Shall I?", right_call(TASK), "Done.", make_user=lambda: made)
+    silent = Customer(opening=ConnectionError("asked"))
+    again, _ = await _recorded(
+        Replay(replay.calls), "Shall I?", right_call(TASK), "Done.", make_user=lambda: silent
+    )
+    assert (again.ending.label, again.score) == ("finished", 1.0)
+
+
+async def test_an_agent_that_says_something_else_than_recorded_is_lost_to_the_environment() -> None:
+    replay = Replay()
+    await _recorded(replay, "Shall I?", "Done.")
+    other, _ = await _recorded(Replay(replay.calls), "May I?", "Done.")
+    assert other.ending.label == "lost:environment" and "May I?" in str(other.ending.error)
+
+
+async def test_a_user_without_a_way_to_resume_is_lost() -> None:
+    replay = Replay()
+    made = Customer(answers=["Yes, please."])
+    await _recorded(replay, "Shall I?", fail("gone"), make_user=lambda: made)
+    episode, _ = await _recorded(
+        Replay(replay.calls), "Shall I?", "Done.", make_user=lambda: Customer(answers=[STOP])
+    )
+    assert episode.ending.label == "lost:user" and "no resume" in str(episode.ending.error)
+
+
+async def _recorded(replay: Replay, *turns: Any, **options: Any) -> tuple[Episode, ScriptedEngine]:
+    policy, engine = scripted(*turns)
+    return await playing.play(policy, rollout(TASK, replay=replay), **options), engine

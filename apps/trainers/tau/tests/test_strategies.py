@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from tau_method.desk import Customer, call, cancel_task, decode, policy, right_call, say
 from taubench import STOP
-from taubench.episode import default_services, run_episode
-from taubench.strategies import STRATEGIES, strategy_view
-from turnwise.engine.scripted import ScriptedEngine
+from taubench.strategies import STRATEGIES
 from turnwise.episode import Episode
+from turnwise.testing import ScriptedEngine, call, decode, say
+
+from apps.trainers.tau.tests import playing
+from apps.trainers.tau.tests.playing import Customer, cancel_task, right_call, rollout, scripted
 
 TASK = cancel_task()
 (WRITE,) = TASK.actions
@@ -24,11 +24,9 @@ def action(name: str, /, **arguments: Any) -> str:
 
 
 async def play(strategy: str, *turns: Any, **options: Any) -> tuple[Episode, ScriptedEngine]:
-    services = default_services("compact")
-    services = replace(services, view=strategy_view(strategy, services.view), **options)
-    made, engine = policy(*turns, max_context_tokens=32768)
-    episode = await run_episode(TASK, made, services, rollout_id="r", group_id="g", seed=3)
-    return episode, engine
+    policy, engine = scripted(*turns, context=32768)
+    options = {"agent_strategy": strategy, **options}
+    return await playing.play(policy, rollout(TASK), **options), engine
 
 
 def turns_of(strategy: str) -> list[str]:
@@ -62,8 +60,8 @@ async def test_every_strategy_earns_the_reward_and_trains_what_was_sampled(strat
 
 async def test_the_default_prompt_is_what_it_was() -> None:
     _, named = await play("tool-calling", *turns_of("tool-calling"))
-    made, default = policy(*turns_of("tool-calling"), max_context_tokens=32768)
-    await run_episode(TASK, made, default_services("compact"), rollout_id="r", group_id="g", seed=3)
+    policy, default = scripted(*turns_of("tool-calling"), context=32768)
+    await playing.play(policy, rollout(TASK))
     for left, right in zip(named.calls, default.calls, strict=True):
         np.testing.assert_array_equal(left.prompt_ids, right.prompt_ids)
 
@@ -93,7 +91,7 @@ async def test_the_thought_is_trained_and_nobody_hears_it() -> None:
 
     turns = ["Thought: SECRET\n" + action("respond", content="Shall I?"), *turns_of("react")]
     answers = ["Yes.", STOP]
-    episode, _ = await play("react", *turns, user=lambda: Listening(answers=answers))
+    episode, _ = await play("react", *turns, make_user=lambda: Listening(answers=answers))
     assert heard == ["Shall I?", "Done."]
     assert "SECRET" in episode.transcript[2]["content"]
     assert episode.score == 1.0
