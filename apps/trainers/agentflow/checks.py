@@ -234,7 +234,7 @@ def _data_files(plan: Plan) -> dict[str, Path]:
     """By the names of their lines."""
     train = plan.value("--prompt-data")
     pairs = plan.options.get("--eval-prompt-data", [])
-    evaluated = {f"data {name}": Path(file) for name, file in zip(pairs[::2], pairs[1::2])}
+    evaluated = {f"data {name}": Path(file) for name, file in zip(pairs[::2], pairs[1::2], strict=True)}
     return {**({} if train is None else {"data": Path(train)}), **evaluated}
 
 

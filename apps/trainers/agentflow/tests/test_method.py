@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from apps.trainers.agentflow.services import Budgets, Question
-from apps.trainers.agentflow.tests.desk import decode, job, policy, profile, say, step
+from apps.trainers.agentflow.tests.scripted import decode, job, policy, profile, say, step
 from turnwise.answers import Check, MathVerifier
 from turnwise.config import ConfigError
 from turnwise.engine.scripted import Reply, ScriptedEngine

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from apps.trainers.agentflow.tests.desk import Oracle, Scripted, step
+from apps.trainers.agentflow.tests.scripted import Oracle, Scripted, step
 from hypothesis import given
 from hypothesis import strategies as st
 

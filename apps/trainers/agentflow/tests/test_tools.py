@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apps.trainers.agentflow.tests.desk import Model, Oracle, Scripted
+from apps.trainers.agentflow.tests.scripted import Model, Oracle, Scripted
 from pydantic import Field
 from sandbox import (
     Denied,
