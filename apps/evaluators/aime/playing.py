@@ -23,9 +23,9 @@ import tokendelta
 from numpy.typing import NDArray
 from turnwise.config import ConfigError
 from turnwise.engine import Completion, Engine, SamplingParams
-from turnwise.engine.chat import ChatClient, ConversationTooLong
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
 from turnwise.method import Job, Method
+from turnwise.models.client import ChatClient, ConversationTooLong
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
 

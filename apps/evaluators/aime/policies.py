@@ -15,13 +15,13 @@ from transformers import AutoConfig, AutoTokenizer
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError, read_toml
 from turnwise.engine import Engine, SamplingParams
-from turnwise.engine.chat import ChatClient, ChatConfig
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.local.policy import check_template, load_policy
 from turnwise.local.threads import choose_threads, set_threads
 from turnwise.method import OPTIONS, make_method, options_class
+from turnwise.models.client import ChatClient, ChatConfig
 from turnwise.policy import Policy
 
 from apps.evaluators.aime.options import PLAIN, EvalOptions

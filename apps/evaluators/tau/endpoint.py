@@ -8,8 +8,8 @@ import aiohttp
 from taubench.episode import Services
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
-from turnwise.engine.chat import ChatClient, ChatConfig
 from turnwise.episode import Boundary, BoundaryError
+from turnwise.models.client import ChatClient, ChatConfig
 
 from apps.evaluators.tau.options import EvalOptions
 

@@ -26,9 +26,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from turnwise.engine.chat import ChatClient, ChatReply, ConversationTooLong
-from turnwise.engine.chat_answer import ToolCall
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
+from turnwise.models.answer import ToolCall
+from turnwise.models.client import ChatClient, ChatReply, ConversationTooLong
 
 from taubench.actions import Turn, to_turn
 from taubench.conversation import Conversation, Services

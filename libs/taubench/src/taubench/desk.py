@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
-from turnwise.engine.chat import ChatClient
 from turnwise.episode import Episode
+from turnwise.models.client import ChatClient
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
 from turnwise.users import UserConfig, UserMaker

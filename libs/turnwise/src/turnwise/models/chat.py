@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnwise.engine.chat import ChatClient
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.limiter import Limiter
+from turnwise.models.client import ChatClient
 from turnwise.models.config import ModelConfig
 from turnwise.models.protocol import Answer, Message
 from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text

@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from turnwise.config import ConfigError
-from turnwise.engine.chat import ChatConfig
 from turnwise.episode import Boundary
+from turnwise.models.client import ChatConfig
 
 _LATER = "http://later.invalid/v1"
 

@@ -10,10 +10,10 @@ import tokendelta
 from numpy.typing import NDArray
 
 from turnwise.engine import Completion, SamplingParams
-from turnwise.engine.chat import ConversationTooLong
 from turnwise.episode import BoundaryError, crossing
 from turnwise.limiter import Limiter
 from turnwise.models.chat import at_most, plain_messages, renamed
+from turnwise.models.client import ConversationTooLong
 from turnwise.models.config import ModelConfig
 from turnwise.models.protocol import Answer, Message
 from turnwise.models.text import Markers, plain_text

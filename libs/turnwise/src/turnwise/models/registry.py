@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from turnwise.config import ConfigError
-from turnwise.engine.chat import check_url
 from turnwise.episode import BoundaryError, DeadlineExceeded
 from turnwise.limiter import Limiter
 from turnwise.models.chat import ChatModel
+from turnwise.models.client import check_url
 from turnwise.models.config import ModelConfig
 from turnwise.models.engine import EngineModel
 from turnwise.models.protocol import FrozenModel

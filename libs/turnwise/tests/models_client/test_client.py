@@ -28,9 +28,9 @@ from slime_standin.servers import (
     status,
 )
 from turnwise.config import ConfigError
-from turnwise.engine.chat import MAX_ANSWER_BYTES, ChatClient, ChatConfig, ChatReply
-from turnwise.engine.chat_answer import ToolCall
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
+from turnwise.models.answer import ToolCall
+from turnwise.models.client import MAX_ANSWER_BYTES, ChatClient, ChatConfig, ChatReply
 from turnwise.spend import SpendCapReached
 
 KEY = "sk-4f9c2d7e81a6b3"

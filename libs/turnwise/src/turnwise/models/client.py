@@ -33,7 +33,9 @@ import msgspec
 from pydantic import Field, model_validator
 
 from turnwise.config import Config, ConfigError
-from turnwise.engine.chat_answer import (
+from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, crossing
+from turnwise.limiter import Limiter, Slot
+from turnwise.models.answer import (
     NoAnswer,
     Refused,
     ToolCall,
@@ -45,8 +47,6 @@ from turnwise.engine.chat_answer import (
     tool_calls,
     usage,
 )
-from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, crossing
-from turnwise.limiter import Limiter, Slot
 from turnwise.retry import Backoff, retry_after_s
 from turnwise.spend import CHARACTERS_PER_TOKEN, Spend
 
