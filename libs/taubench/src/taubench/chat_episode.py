@@ -15,7 +15,8 @@ Customer, environment, views, the rule for several calls and the limits are thos
 
 Every call gets an answer under its id, as endpoints demand: one that was not made is told so. What
 an endpoint may refuse to read again is repaired in the request alone: arguments that are no JSON
-object are sent as `{}`, a missing id as `call_TURN_PLACE`. The transcript has what the model gave.
+object are sent as `{}`, a missing id as `call_TURN_PLACE`. Thoughts that came with calls go back
+with them. The transcript has what the model gave.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
-from turnwise.models.answer import ToolCall
-from turnwise.models.client import ChatClient, ChatReply, ConversationTooLong
+from turnwise.models.answer import ChatReply, ToolCall
+from turnwise.models.client import ChatClient, ConversationTooLong
 
 from taubench.actions import Turn, to_turn
 from taubench.conversation import Conversation, Services
@@ -117,13 +118,9 @@ class _ChatRun(Conversation):
         try:
             async with crossing(Boundary.ENGINE, deadline_s=self.services.engine_deadline_s):
                 # Empty words are the policy's own; asking again would draw a second sample.
-                reply = await self.client.complete(
-                    self.wire, tools=self.tools, usable=lambda words: True
-                )
+                reply = await self.client.complete(self.wire, tools=self.tools, as_said=True)
         finally:
             self.engine_s += time.perf_counter() - started
-        if not (reply.text or reply.tool_calls or reply.finish):
-            raise BoundaryError(Boundary.ENGINE, "the endpoint's answer holds no choice")
         self.counts["turns"] += 1
         self.counts["sampled_tokens"] += reply.written_tokens
         return reply
@@ -152,7 +149,7 @@ class _ChatRun(Conversation):
     def _extend_wire(
         self, reply: ChatReply, answers: Sequence[Mapping[str, Any]], turn: int
     ) -> None:
-        message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text, **reply.reasoning}
         ids = [call.id or f"call_{turn}_{place}" for place, call in enumerate(reply.tool_calls)]
         if ids:
             message["tool_calls"] = [
@@ -184,7 +181,7 @@ class _ChatRun(Conversation):
 
 def _as_message(call: ToolCall, name: str) -> dict[str, Any]:
     function = {"name": call.name, "arguments": call.arguments}
-    return {"id": name, "type": "function", "function": function}
+    return {"id": name, "type": "function", "function": function, **call.more}
 
 
 def _readable(call: ToolCall) -> ToolCall:
@@ -193,4 +190,5 @@ def _readable(call: ToolCall) -> ToolCall:
         readable = isinstance(json.loads(call.arguments), dict)
     except (ValueError, RecursionError):
         readable = False
-    return ToolCall(call.id, call.name or "unnamed", call.arguments if readable else "{}")
+    arguments = call.arguments if readable else "{}"
+    return replace(call, name=call.name or "unnamed", arguments=arguments)

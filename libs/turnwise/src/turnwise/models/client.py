@@ -1,14 +1,14 @@
-"""Frozen models behind an OpenAI-compatible endpoint: customers, judges, experts.
+"""Frozen models behind an OpenAI-compatible endpoint: users, judges, experts.
 
     client = ChatClient(ChatConfig(base_url=URL, model=NAME, key_env="GEMINI_API_KEY"))
     reply = await client.complete([{"role": "user", "content": "Hi"}])
     await client.close()
 
-1. A request that brought no answer (no connection, a broken or slow one, 408, 425, 429, 5xx) is
-   sent again after a pause, as often as the deadline allows. An answer is never asked for again
-   because of what it says.
-2. An answer that says nothing (no JSON, no choice, no text) is asked for again
-   `max_empty_replies` times.
+1. A request that brought no answer is sent again after a pause (`turnwise.retry`), as often as the
+   deadline allows; where no connection can be made, for `patience_s`, counted from the first
+   question that found nobody. That is logged at once.
+2. An answer that can't be used (`turnwise.models` has the table) is asked for again
+   `max_empty_replies` times. No other answer is asked for again because of what it says.
 3. Everything else fails at once: another status, a prompt too long, a quota used up.
 4. Every failure is a `BoundaryError` at the boundary of the client, so that it costs an episode
    and never earns a reward. This is the only layer that retries, and its deadline spans all of it.
@@ -20,126 +20,52 @@ searched for it before it is shown.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
-import aiohttp
 import msgspec
-from pydantic import Field, model_validator
 
-from turnwise.config import Config, ConfigError
+from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, crossing
 from turnwise.limiter import Limiter, Slot
 from turnwise.models.answer import (
+    REASONING,
+    ChatReply,
     NoAnswer,
     Refused,
-    ToolCall,
     TooLong,
+    Unusable,
     check_status,
-    encodable,
-    error_status,
-    first_choice,
-    tool_calls,
+    decode,
+    read_error,
+    read_reply,
+    sendable,
     usage,
 )
+from turnwise.models.config import ChatConfig
+from turnwise.models.connections import Connections, NobodyAnswers
+from turnwise.printable import one_line
 from turnwise.retry import Backoff, retry_after_s
 from turnwise.spend import CHARACTERS_PER_TOKEN, Spend
 
-CONNECT_TIMEOUT_S = 15.0
-MAX_ANSWER_BYTES = 4 * 2**20
 MIN_SECRET_CHARACTERS = 8
 """A shorter key (`EMPTY` for a server of one's own) is a word that answers may hold."""
+CHECK_DEADLINE_S = 60.0
+GREETING = ({"role": "user", "content": "Hello"},)
 _UNBOUNDED_REPLY_TOKENS = 4096
 _EXCERPT = 300
+
+logger = logging.getLogger(__name__)
 
 Message = Mapping[str, Any]
 """`role` and `content`; `tool_calls` of an assistant, `tool_call_id` of a tool."""
 
 
-class ChatConfig(Config):
-    """One model of one endpoint."""
-
-    base_url: str
-    """Up to and without `/chat/completions`, such as `http://HOST:30000/v1`."""
-    model: str = Field(min_length=1)
-    """The model, by its endpoint's name."""
-    key_env: str = ""
-    """Environment variable that holds the key; without it no key is sent."""
-    temperature: float | None = Field(default=1.0, ge=0, le=2)
-    """Sampling temperature; none leaves it to the endpoint."""
-    max_tokens: int = Field(default=2048, ge=0)
-    """At most this many tokens a reply, thinking included; 0 leaves it to the endpoint."""
-    deadline_s: float = Field(default=110.0, gt=0)
-    """Seconds for a reply, with every repeat and wait."""
-    attempt_s: float = Field(default=60.0, gt=0)
-    """Seconds for one request."""
-    max_empty_replies: int = Field(default=2, ge=0)
-    """How often an answer that says nothing is asked for again."""
-    backoff_s: float = Field(default=0.5, gt=0)
-    """Mean seconds before the first repeat of a request; doubles each time."""
-    concurrency: int = Field(default=64, ge=1)
-    """Requests under way at most; fewer while the endpoint answers 429."""
-    requests_per_minute: float | None = Field(default=None, gt=0)
-    """Requests in any 60 seconds at most."""
-    tokens_per_minute: float | None = Field(default=None, gt=0)
-    """Tokens read and written in any 60 seconds at most."""
-    read_price: float = Field(default=0.0, ge=0)
-    """US dollars per million tokens read."""
-    write_price: float = Field(default=0.0, ge=0)
-    """US dollars per million tokens written."""
-    spend_cap_usd: float | None = Field(default=None, gt=0)
-    """Nothing is sent that might cost more than this in all."""
-
-    # On the whole, since the error of a single field shows what was given, which may be a secret.
-    @model_validator(mode="after")
-    def _is_sound(self) -> ChatConfig:
-        check_url(self.base_url)
-        if self.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_env):
-            raise ValueError("key-env: must be the name of a variable, not the key itself")
-        if self.spend_cap_usd is not None and not (self.read_price or self.write_price):
-            raise ValueError("spend-cap-usd: needs read-price and write-price")
-        return self
-
-
-def check_url(text: str) -> None:
-    """Raises ValueError, without showing it, if `text` is no URL or may hold a secret."""
-    try:
-        url = urlsplit(text)
-    except ValueError:
-        url = urlsplit("")
-    if url.scheme not in ("http", "https") or not url.hostname:
-        raise ValueError("base-url: must be a URL such as http://HOST:30000/v1")
-    if "@" in url.netloc or url.query or url.fragment:
-        raise ValueError(
-            "base-url: must hold no user, query or fragment; a key goes into the environment"
-        )
-
-
 class ConversationTooLong(BoundaryError):
     """The endpoint refuses a conversation because of its length."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChatReply:
-    """An answer.
-
-    Attributes:
-        text: The words, encodable as UTF-8.
-        finish: The endpoint's reason to end it, such as `stop` or `length`; "" if it says none.
-        read_tokens, written_tokens: As counted by the endpoint, else estimated.
-        tool_calls: In the order in which they were made.
-    """
-
-    text: str
-    finish: str
-    read_tokens: int
-    written_tokens: int
-    tool_calls: tuple[ToolCall, ...] = ()
 
 
 def has_words(text: str) -> bool:
@@ -155,7 +81,7 @@ class ChatClient:
         spend: What was used so far.
         limiter: Shared by every request; of clients of one endpoint if given.
         retries: Requests sent again because no answer came.
-        empty_replies: Answers that said nothing.
+        empty_replies: Answers that could not be used.
     """
 
     def __init__(
@@ -180,8 +106,8 @@ class ChatClient:
         self._environ = environ
         self._url = f"{config.base_url.rstrip('/')}/chat/completions"
         self._backoff = Backoff(first_s=config.backoff_s)
-        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession]
-        self._pools = WeakKeyDictionary()
+        self._connections = Connections(self._url, attempt_s=config.attempt_s, hide=self.hide_key)
+        self._absent_since: float | None = None
         self._key()
 
     async def complete(
@@ -190,16 +116,21 @@ class ChatClient:
         *,
         tools: Sequence[Mapping[str, Any]] = (),
         usable: Callable[[str], bool] = has_words,
+        as_said: bool = False,
         deadline_s: float | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> ChatReply:
         """The model's answer to a conversation.
 
         Args:
-            messages: `role` and `content` each, with what belongs to tool calls.
+            messages: `role` and `content` each, with what belongs to tool calls. Thoughts of an
+                answer (`ChatReply.reasoning`) are sent back with it until the next message of the
+                user, as endpoints want them in a loop of tools, and not later.
             tools: OpenAI function schemas of the tools that may be called.
-            usable: Whether a text says anything; one that does not counts as empty, unless one of
+            usable: Whether a text says anything; one that does not can't be used, unless one of
                 `tools` is called.
+            as_said: The answer is what a policy did: it counts without words too, and the words
+                of a refusal are its text. `usable` is not asked.
             deadline_s: Instead of the configuration's, if less.
             extra: Further fields of the request, which go before the configuration's.
 
@@ -210,7 +141,46 @@ class ChatClient:
             BoundaryError: no usable answer; the message says what was found.
         """
         payload = self._payload(messages, tools, extra or {})
-        call = _Call(self, payload, usable, offers_tools=bool(tools))
+        call = _Call(
+            self,
+            payload,
+            usable=None if as_said else usable,
+            offers_tools=bool(tools),
+            patience_s=self.config.patience_s,
+        )
+        return await self._within(call, deadline_s)
+
+    async def check(
+        self,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        deadline_s: float = CHECK_DEADLINE_S,
+        extra: Mapping[str, Any] | None = None,
+    ) -> float:
+        """Asks whether the endpoint is there and takes such requests; seconds until it answered.
+
+        One short question with all options that later ones have, whose answer may say anything.
+        Where no connection can be made it is not waited for.
+
+        Raises:
+            BoundaryError: no answer, or none of a chat; the message says what was found.
+        """
+        started = asyncio.get_running_loop().time()
+        payload = self._payload(GREETING, tools, extra or {})
+        call = _Call(self, payload, usable=None, offers_tools=bool(tools), patience_s=0.0)
+        await self._within(call, deadline_s)
+        return asyncio.get_running_loop().time() - started
+
+    async def close(self) -> None:
+        """Closes the connections of this event loop; a later request opens new ones."""
+        await self._connections.close()
+
+    def hide_key(self, text: str) -> str:
+        """`text` with `[key]` in place of the key."""
+        key = self._key()
+        return text.replace(key, "[key]") if len(key) >= MIN_SECRET_CHARACTERS else text
+
+    async def _within(self, call: _Call, deadline_s: float | None) -> ChatReply:
         limit_s = self.config.deadline_s
         if deadline_s is not None:
             limit_s = max(0.0, min(limit_s, deadline_s))
@@ -225,17 +195,6 @@ class ChatClient:
                 f"{call.sent} requests sent{f', the last: {call.last}' if call.last else ''}",
             ) from error
 
-    async def close(self) -> None:
-        """Closes the connections of this event loop; a later request opens new ones."""
-        session = self._pools.pop(asyncio.get_running_loop(), None)
-        if session is not None:
-            await session.close()
-
-    def hide_key(self, text: str) -> str:
-        """`text` with `[key]` in place of the key."""
-        key = self._key()
-        return text.replace(key, "[key]") if len(key) >= MIN_SECRET_CHARACTERS else text
-
     def _payload(
         self,
         messages: Sequence[Message],
@@ -244,7 +203,7 @@ class ChatClient:
     ) -> bytes:
         body: dict[str, Any] = {
             "model": self.config.model,
-            "messages": [encodable(message) for message in messages],
+            "messages": sendable(_without_old_thoughts(messages)),
         }
         if tools:
             body["tools"] = list(tools)
@@ -270,34 +229,18 @@ class ChatClient:
         bearer = {"Authorization": f"Bearer {key}"} if key else {}
         return {"Content-Type": "application/json", **bearer}
 
-    def _pool(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if loop not in self._pools:
-            self._pools[loop] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0),
-                timeout=aiohttp.ClientTimeout(
-                    total=self.config.attempt_s, sock_connect=CONNECT_TIMEOUT_S
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        return self._pools[loop]
+    def _absent_s(self, what: str) -> float:
+        """Seconds since nobody answers, of which the first time is logged."""
+        now = asyncio.get_running_loop().time()
+        if self._absent_since is None:
+            self._absent_since = now
+            logger.warning("%s: nobody answers: %s", self._url, what)
+        return now - self._absent_since
 
-    async def _send(self, payload: bytes) -> tuple[int, str | None, bytes]:
-        """Status, `Retry-After` and body. Raises NoAnswer; Refused if the body is too long."""
-        try:
-            async with self._pool().post(
-                self._url, data=payload, headers=self._headers(), allow_redirects=False
-            ) as response:
-                body = bytearray()
-                async for chunk in response.content.iter_chunked(65536):
-                    body += chunk
-                    if len(body) > MAX_ANSWER_BYTES:
-                        response.close()
-                        raise Refused(f"an answer of more than {MAX_ANSWER_BYTES} bytes")
-                return response.status, response.headers.get("Retry-After"), bytes(body)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            what = self.hide_key(f"{type(error).__name__}: {error}".rstrip(": "))
-            raise NoAnswer(what) from None
+    def _is_there(self) -> None:
+        if self._absent_since is not None:
+            self._absent_since = None
+            logger.warning("%s: answers again", self._url)
 
 
 class _Call:
@@ -312,9 +255,10 @@ class _Call:
         self,
         client: ChatClient,
         payload: bytes,
-        usable: Callable[[str], bool],
         *,
+        usable: Callable[[str], bool] | None,
         offers_tools: bool,
+        patience_s: float,
     ) -> None:
         self.sent = 0
         self.last = ""
@@ -322,29 +266,41 @@ class _Call:
         self._payload = payload
         self._usable = usable
         self._offers_tools = offers_tools
+        self._patience_s = patience_s
         self._read = len(payload) / CHARACTERS_PER_TOKEN
         self._written = client.config.max_tokens or _UNBOUNDED_REPLY_TOKENS
 
     async def run(self, deadline: asyncio.Timeout) -> ChatReply:
         client, empty, failures = self._client, 0, 0
         while True:
+            wait_s = None
             try:
-                reply = await self._once()
+                return await self._once()
             except Refused as error:
                 kind = ConversationTooLong if isinstance(error, TooLong) else BoundaryError
                 raise kind(client._boundary, f"{client._url}: {error}") from None
+            except Unusable as error:
+                self.last, empty = str(error), empty + 1
+                client.empty_replies += 1
+                if empty > client.config.max_empty_replies:
+                    what = f"{empty} answers that can't be used, the last: {error}"
+                    raise self._failure(what) from None
             except NoAnswer as error:
-                self.last, failures = str(error), failures + 1
-                await self._pause(error.wait_s, failures, deadline)
+                self.last, wait_s = str(error), error.wait_s
+                if isinstance(error, NobodyAnswers):
+                    self._be_patient(error)
                 client.retries += 1
-                continue
-            if isinstance(reply, ChatReply):
-                return reply
-            self.last, empty, failures = reply, empty + 1, 0
-            client.empty_replies += 1
-            if empty > client.config.max_empty_replies:
-                what = f"{empty} answers without words, the last: {reply}"
-                raise BoundaryError(client._boundary, f"{client._url}: {what}")
+            failures += 1
+            await self._pause(wait_s, failures, deadline)
+
+    def _failure(self, what: str) -> BoundaryError:
+        return BoundaryError(self._client._boundary, f"{self._client._url}: {what}")
+
+    def _be_patient(self, error: NobodyAnswers) -> None:
+        absent_s = self._client._absent_s(str(error))
+        if absent_s >= self._patience_s:
+            since = f" for {absent_s:.0f} s" if self._patience_s else ""
+            raise self._failure(f"nobody answers{since}: {error}") from None
 
     async def _pause(self, wait_s: float | None, failures: int, deadline: asyncio.Timeout) -> None:
         pause = wait_s if wait_s is not None else self._client._backoff.pause_s(failures)
@@ -359,8 +315,7 @@ class _Call:
             )
         await asyncio.sleep(pause)
 
-    async def _once(self) -> ChatReply | str:
-        """One request: the answer, or what was found where it says nothing."""
+    async def _once(self) -> ChatReply:
         client = self._client
         async with client.limiter.slot(self._read + self._written) as slot:
             pledged = await client.spend.reserve(
@@ -368,16 +323,19 @@ class _Call:
             )
             try:
                 self.sent += 1
-                status, retry_after, body = await client._send(self._payload)
-                text = body.decode("utf-8", "replace")
-                self._check_status(status, retry_after, text, slot)
-                return self._take(text, slot)
+                answered = await client._connections.post(self._payload, client._headers())
+                client._is_there()
+                wait_s = retry_after_s(answered.headers, answered.text)
+                self._check_status(answered.status, answered.text, wait_s, slot)
+                return self._take(answered.text, slot)
             finally:
                 client.spend.release(pledged)
 
-    def _check_status(self, status: int, retry_after: str | None, text: str, slot: Slot) -> None:
-        what = f"HTTP {status} {self._excerpt(text)}".rstrip()
-        wait_s = retry_after_s(retry_after, text)
+    def _check_status(
+        self, status: int | None, text: str, wait_s: float | None, slot: Slot
+    ) -> None:
+        said = one_line(self._client.hide_key(text), _EXCERPT)
+        what = f"{'error' if status is None else f'HTTP {status}'} {said}".rstrip()
         try:
             check_status(status, text, what, wait_s)
         except NoAnswer:
@@ -385,33 +343,47 @@ class _Call:
                 slot.rejected(wait_s)
             raise
 
-    def _take(self, text: str, slot: Slot) -> ChatReply | str:
+    def _take(self, text: str, slot: Slot) -> ChatReply:
+        answer = decode(text, self._client.hide_key)
+        if (found := read_error(answer)) is not None:
+            status, said = found
+            self._check_status(status, said, retry_after_s({}, said), slot)
         try:
-            answer = msgspec.json.decode(text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            return f"no JSON ({error}): {self._excerpt(text)}"
-        if (found := error_status(answer)) is not None:
-            self._check_status(found[0], None, found[1], slot)
-        words, finish = first_choice(answer)
-        words = self._client.hide_key(words)
-        counted = usage(answer)
-        read, written = counted or (round(self._read), len(words) // CHARACTERS_PER_TOKEN + 1)
-        self._client.spend.pay(read, written, estimated=counted is None)
+            reply = read_reply(answer, offers_tools=self._offers_tools)
+        except Unusable:
+            if (counted := usage(answer)) is not None:
+                self._pay(*counted, slot, estimated=False)
+            raise
+        read, written = usage(answer) or (0, 0)
+        estimated = not read or (not written and bool(reply.text))
+        if estimated:
+            read, written = round(self._read), len(reply.text) // CHARACTERS_PER_TOKEN + 1
+        self._pay(read, written, slot, estimated=estimated)
+        return self._usable_reply(replace(reply, read_tokens=read, written_tokens=written))
+
+    def _pay(self, read: int, written: int, slot: Slot, *, estimated: bool) -> None:
+        self._client.spend.pay(read, written, estimated=estimated)
         slot.succeeded(read + written)
-        calls = self._calls(answer)
-        if calls or self._usable(words):
-            return ChatReply(words, finish, read, written, calls)
-        return f"finish {finish or 'unknown'!r}: {self._excerpt(words or text)}"
 
-    def _calls(self, answer: Any) -> tuple[ToolCall, ...]:
-        """The calls of tools; none where none were offered, whatever the model made up."""
-        if not self._offers_tools:
-            return ()
-        hide = self._client.hide_key
-        return tuple(
-            ToolCall(hide(call.id), hide(call.name), hide(call.arguments))
-            for call in tool_calls(answer)
-        )
+    def _usable_reply(self, reply: ChatReply) -> ChatReply:
+        if reply.tool_calls:
+            return reply
+        if self._usable is None:
+            return reply if reply.text else replace(reply, text=reply.refusal)
+        if self._usable(reply.text):
+            return reply
+        words = one_line(reply.text or reply.refusal, _EXCERPT)
+        what = "a refusal" if reply.refusal and not reply.text else "no words to use"
+        raise Unusable(f"finish {reply.finish or 'unknown'!r}, {what}: {words!r}")
 
-    def _excerpt(self, text: str) -> str:
-        return " ".join(self._client.hide_key(text).split())[:_EXCERPT]
+
+def _without_old_thoughts(messages: Sequence[Message]) -> list[Message]:
+    """The conversation without what the model thought before the last message of the user."""
+    users = [place for place, message in enumerate(messages) if message.get("role") == "user"]
+    last = users[-1] if users else 0
+    return [
+        {name: part for name, part in message.items() if name not in REASONING}
+        if place < last
+        else message
+        for place, message in enumerate(messages)
+    ]
