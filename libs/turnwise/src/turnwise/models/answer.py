@@ -22,7 +22,7 @@ _EXCERPT = 300
 REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 """Where endpoints put a model's thoughts; sent back as they came (see `ChatClient.complete`)."""
 _CALL_MORE = ("extra_content",)
-"""Of a call: Google's endpoints keep the signature of a thought there, and refuse a call without."""
+"""Of a call: Google's endpoints keep a thought's signature there and refuse a call without."""
 
 _TOO_LONG = re.compile(
     r"context_length_exceeded|exceed_context_size|context (?:length|window|size)|"
