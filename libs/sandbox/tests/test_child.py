@@ -25,9 +25,7 @@ X86 = 0xC000003E
 PID = 4711
 
 
-TABLES = (
-    syscalls.ALLOWED | syscalls.LINKS | syscalls.MODES | syscalls.ABSENT | syscalls.INSPECTED
-)
+TABLES = syscalls.ALLOWED | syscalls.LINKS | syscalls.MODES | syscalls.ABSENT | syscalls.INSPECTED
 
 
 def decide(name: str, *arguments: int, modes: bool = False, links: bool = False) -> int:

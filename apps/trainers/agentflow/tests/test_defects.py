@@ -23,6 +23,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sandbox import Sandbox, SandboxConfig, SandboxUnavailable
+from turnwise.config import ConfigError
+from turnwise.engine.scripted import Reply, fail, reply
+from turnwise.episode import Boundary, BoundaryError, Episode
+from turnwise.group import make_groups
+from turnwise.judge import Verdict
+from turnwise.objective import token_weights
+
+from apps.trainers.agentflow.executor import run_tool
+from apps.trainers.agentflow.memory import Memory
+from apps.trainers.agentflow.method import make_method
+from apps.trainers.agentflow.parse import Malformed, read_command, read_step
+from apps.trainers.agentflow.prompts import make_prompts, sections
 from apps.trainers.agentflow.tests.scripted import (
     CONTINUE,
     QUESTION,
@@ -40,20 +53,6 @@ from apps.trainers.agentflow.tests.scripted import (
     step,
     tokenizer,
 )
-from sandbox import Sandbox, SandboxConfig, SandboxUnavailable
-from turnwise.config import ConfigError
-from turnwise.engine.scripted import Reply, fail, reply
-from turnwise.episode import Boundary, BoundaryError, Episode
-from turnwise.group import make_groups
-from turnwise.judge import Verdict
-from turnwise.objective import token_weights
-
-from apps.trainers.agentflow.prompts import sections
-from apps.trainers.agentflow.executor import run_tool
-from apps.trainers.agentflow.memory import Memory
-from apps.trainers.agentflow.method import make_method
-from apps.trainers.agentflow.parse import Malformed, read_command, read_step
-from apps.trainers.agentflow.prompts import make_prompts
 from apps.trainers.agentflow.toolbox import make_toolbox
 from apps.trainers.agentflow.tools.python_coder import PythonCoder
 from apps.trainers.agentflow.tools.tool import ToolParts

@@ -7,6 +7,14 @@ from typing import Any
 
 import pytest
 from apps.trainers.agentflow.services import Services
+from turnwise.engine.scripted import Reply, fail, reply
+from turnwise.episode import Boundary, BoundaryError, Episode
+from turnwise.group import make_groups
+from turnwise.judge import Verdict
+from turnwise.ledger import Ledger
+from turnwise.rollout import Rollout, run_rollouts
+
+from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.tests.scripted import (
     CONTINUE,
     QUESTION,
@@ -20,14 +28,6 @@ from apps.trainers.agentflow.tests.scripted import (
     services,
     step,
 )
-from turnwise.engine.scripted import Reply, fail, reply
-from turnwise.episode import Boundary, BoundaryError, Episode
-from turnwise.group import make_groups
-from turnwise.judge import Verdict
-from turnwise.ledger import Ledger
-from turnwise.rollout import Rollout, run_rollouts
-
-from apps.trainers.agentflow.episode import run_episode
 
 GONE = BoundaryError(Boundary.ENGINE, "gone")
 NONSENSE = "I do not know what to do."
@@ -200,7 +200,8 @@ async def test_tokens_of_all_models_count_and_the_answer_is_still_written() -> N
         "Hm.",
         *steps,
         verifier=[CONTINUE],
-        max_steps=9, max_total_tokens=planner + first + helpers,
+        max_steps=9,
+        max_total_tokens=planner + first + helpers,
     )
     assert free.ending.label == "stopped:turns"
     assert (episode.ending.label, episode.score) == ("stopped:tokens", 1.0)
@@ -239,9 +240,7 @@ async def test_an_executor_that_gives_no_command_fails_the_step_and_the_planner_
 
 
 async def test_a_verdict_that_can_not_be_read_means_go_on_and_is_counted() -> None:
-    episode, engine = await play(
-        "Hm.", step(), step(), verifier=["Looks good, stop."], max_steps=2
-    )
+    episode, engine = await play("Hm.", step(), step(), verifier=["Looks good, stop."], max_steps=2)
     assert episode.ending.label == "stopped:turns" and len(engine.calls) == 3
     assert episode.metrics["verifier_malformed"] == 2
 

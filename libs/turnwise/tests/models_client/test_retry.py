@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwise.retry import Backoff, retry_after_s
+from turnwise.retry import Backoff, is_transient, retry_after_s
 
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
 
@@ -33,20 +33,36 @@ NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=UTC)
     ],
 )
 def test_retry_after_is_read_in_seconds_and_as_a_date(header: str, seconds: float | None) -> None:
-    assert retry_after_s(header, now=NOW) == seconds
+    assert retry_after_s({"Retry-After": header}, now=NOW) == seconds
+
+
+def test_milliseconds_count_where_seconds_are_not_given() -> None:
+    assert retry_after_s({"retry-after-ms": "250"}) == 0.25
+    assert retry_after_s({"Retry-After": "2", "retry-after-ms": "250"}) == 2.0
+    assert retry_after_s({"Retry-After": "soon", "retry-after-ms": "-1"}) is None
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504, 529, 599])
+def test_a_server_that_did_not_do_the_work_is_asked_again(status: int) -> None:
+    assert is_transient(status)
+
+
+@pytest.mark.parametrize("status", [100, 200, 201, 302, 400, 401, 403, 404, 409, 413, 422, 600])
+def test_any_other_status_is_not_sent_again(status: int) -> None:
+    assert not is_transient(status)
 
 
 def test_the_delay_in_a_body_counts_where_the_header_says_nothing() -> None:
     body = '[{"error": {"code": 429, "details": [{"retryDelay": "37.5s"}]}}]'
-    assert retry_after_s(None, body) == 37.5
-    assert retry_after_s("soon", body) == 37.5
-    assert retry_after_s("2", body) == 2.0
-    assert retry_after_s(None, "slow down") is None
+    assert retry_after_s({}, body) == 37.5
+    assert retry_after_s({"Retry-After": "soon"}, body) == 37.5
+    assert retry_after_s({"Retry-After": "2"}, body) == 2.0
+    assert retry_after_s({}, "slow down") is None
 
 
 @given(header=st.text(), body=st.text())
 def test_no_header_or_body_raises(header: str, body: str) -> None:
-    found = retry_after_s(header, body)
+    found = retry_after_s({"Retry-After": header, "retry-after-ms": header}, body)
     assert found is None or found >= 0
 
 

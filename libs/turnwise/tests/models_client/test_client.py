@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 import os
+import re
 import traceback
+import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -28,9 +32,11 @@ from slime_standin.servers import (
     status,
 )
 from turnwise.config import ConfigError
-from turnwise.engine.chat import MAX_ANSWER_BYTES, ChatClient, ChatConfig, ChatReply
-from turnwise.engine.chat_answer import ToolCall
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
+from turnwise.models.answer import ChatReply, ToolCall
+from turnwise.models.client import ChatClient
+from turnwise.models.config import ChatConfig
+from turnwise.models.connections import MAX_ANSWER_BYTES
 from turnwise.spend import SpendCapReached
 
 KEY = "sk-4f9c2d7e81a6b3"
@@ -83,6 +89,10 @@ def content(value: Any) -> Misbehaviour:
     return edit(lambda answer: answer["choices"][0]["message"].update(content=value))
 
 
+def finish(word: str) -> Misbehaviour:
+    return edit(lambda answer: answer["choices"][0].update(finish_reason=word))
+
+
 TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
 CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 
@@ -107,7 +117,7 @@ async def test_a_call_where_no_tool_was_offered_says_nothing_and_is_asked_for_ag
     assert (reply.text, reply.tool_calls) == ("I want to cancel.", ())
     assert len(server.calls) == 3 and client.empty_replies == 2
     async with endpoint(*always(calling(""))) as (client, _):
-        with pytest.raises(BoundaryError, match="3 answers without words"):
+        with pytest.raises(BoundaryError, match="3 answers that can't be used"):
             await client.complete(HELLO)
 
 
@@ -161,6 +171,12 @@ async def test_the_key_is_sent_as_a_bearer_and_connections_are_kept() -> None:
         disconnect(reset=True),
         cut(),
         edit(lambda answer: {"error": {"code": 503, "message": "upstream is busy"}}),
+        edit(lambda answer: answer.update(error={"code": "502", "message": "upstream"})),
+        status(429, "Too many tokens, please wait before trying again."),
+        status(503, "No server with the requested context window is free"),
+        status(500, "maximum context length is 8192 tokens"),
+        edit(lambda answer: {"error": {"code": 429, "message": "too many input tokens"}}),
+        status(503, "x" * (MAX_ANSWER_BYTES + 1)),
     ],
 )
 async def test_what_brought_no_answer_is_sent_again(bad: Misbehaviour) -> None:
@@ -187,10 +203,10 @@ async def test_a_request_that_takes_too_long_is_sent_again(bad: Misbehaviour) ->
         (status(422, "temperature must be 1"), "temperature must be 1"),
         (status(302, Location="http://elsewhere.invalid/"), "HTTP 302"),
         (status(400, '{"error": {"code": "context_length_exceeded"}}'), "too long for the model"),
-        (status(500, "maximum context length is 8192 tokens"), "too long for the model"),
+        (status(413, "the prompt is too long"), "too long for the model"),
         (status(429, '{"error": {"code": "insufficient_quota"}}'), "quota of the key is used up"),
-        (edit(lambda answer: {"error": "model not found"}), "model not found"),
-        (body(b" " * (MAX_ANSWER_BYTES + 1)), f"more than {MAX_ANSWER_BYTES} bytes"),
+        (edit(lambda answer: {"error": {"code": 404, "message": "no model m"}}), "no model m"),
+        (edit(lambda answer: {"error": {"code": "insufficient_quota"}}), "quota of the key"),
     ],
 )
 async def test_what_will_never_be_answered_is_not_sent_again(bad: Misbehaviour, said: str) -> None:
@@ -217,6 +233,23 @@ NOTHING_SAID = [
     body(b'{"choices": [7]}'),
     body(b'{"choices": [{"message": "x"}]}'),
     body(b"\xff\xfe"),
+    body(b'{"choices": null}'),
+    body(b"[]"),
+    body(b'{"choices": [{"text": "yes", "finish_reason": "stop"}]}'),
+    body(b'{"choices": [{"delta": {"content": "yes"}}]}'),
+    body(b'data: {"choices": [{"delta": {"content": "yes"}}]}', "text/event-stream"),
+    body(b'{"choices": [{"message": {"content": ""}}]}'),
+    body(b" " * (MAX_ANSWER_BYTES + 1)),
+    edit(lambda answer: {"error": "busy"}),
+    edit(lambda answer: {"object": "error", "message": "busy"}),
+    edit(lambda answer: answer.update(error={"message": "busy"})),
+    edit(lambda answer: answer["choices"][0].update(error={"message": "busy"})),
+    finish("error"),
+    finish("abort"),
+    finish("ERROR"),
+    finish("network_error"),
+    finish("content_filter"),
+    finish("SAFETY"),
     edit(no_choices),
     edit(lambda answer: answer["choices"].clear()),
     edit(lambda answer: answer["choices"][0].pop("message")),
@@ -231,10 +264,46 @@ async def test_an_answer_that_says_nothing_is_asked_for_again_a_bounded_number_o
         assert (await client.complete(HELLO)).text == "I want to cancel."
     assert len(server.calls) == 3
     async with endpoint(*always(bad)) as (client, server):
-        with pytest.raises(BoundaryError, match="3 answers without words"):
+        with pytest.raises(BoundaryError, match="3 answers that can't be used"):
             await client.complete(HELLO)
     assert len(server.calls) == client.empty_replies == 3
     assert client.retries == 0
+
+
+NO_COMPLETION = NOTHING_SAID[3:4] + NOTHING_SAID[5:]
+
+
+@pytest.mark.parametrize("bad", NO_COMPLETION)
+async def test_what_is_no_completion_is_never_the_answer_of_a_policy(bad: Misbehaviour) -> None:
+    async with endpoint(bad, bad) as (client, server):
+        assert (await client.complete(HELLO, as_said=True)).text == "I want to cancel."
+    async with endpoint(*always(bad)) as (client, server):
+        with pytest.raises(BoundaryError, match="3 answers that can't be used"):
+            await client.complete(HELLO, as_said=True)
+    async with endpoint(*always(bad)) as (client, server):
+        with pytest.raises(BoundaryError, match="can't be used"):
+            await client.check()
+
+
+@pytest.mark.parametrize("words", [None, "", " \n", []])
+async def test_a_policy_may_say_nothing(words: Any) -> None:
+    async with endpoint(content(words)) as (client, server):
+        reply = await client.complete(HELLO, as_said=True)
+    assert (reply.text.strip(), reply.finish, len(server.calls)) == ("", "stop", 1)
+
+
+def refusing(answer: dict[str, Any]) -> None:
+    answer["choices"][0]["message"].update(content=None, refusal="I can't help.")
+
+
+async def test_a_refusal_is_what_a_policy_says_and_no_words_of_a_helper() -> None:
+    async with endpoint(edit(refusing)) as (client, server):
+        reply = await client.complete(HELLO, as_said=True)
+    assert (reply.text, len(server.calls)) == ("I can't help.", 1)
+    async with endpoint(*always(edit(refusing))) as (client, server):
+        with pytest.raises(BoundaryError, match='a refusal: "I can\'t help."'):
+            await client.complete(HELLO)
+    assert len(server.calls) == 3
 
 
 async def test_parts_of_text_are_one_answer() -> None:
@@ -250,7 +319,23 @@ async def test_the_caller_says_what_is_usable() -> None:
     assert len(server.calls) == 2
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 5}, {"prompt_tokens": "5"}, [], -1])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        {},
+        {"prompt_tokens": 5},
+        {"prompt_tokens": "5"},
+        [],
+        -1,
+        {"prompt_tokens": int("9" * 400), "completion_tokens": 1},
+        {"prompt_tokens": 1, "completion_tokens": 1e300},
+        {"prompt_tokens": 5, "completion_tokens": 0},
+        {"prompt_tokens": 0, "completion_tokens": 5},
+        {"prompt_tokens": 5, "completion_tokens": 1.5},
+        {"prompt_tokens": True, "completion_tokens": True},
+    ],
+)
 async def test_an_answer_without_a_count_is_paid_by_estimate(usage: Any) -> None:
     def change(answer: dict[str, Any]) -> None:
         answer["usage"] = usage
@@ -315,13 +400,143 @@ async def test_retry_after_is_kept() -> None:
     assert times[1] - times[0] >= 0.45
 
 
-async def test_nobody_listens() -> None:
-    config = ChatConfig(base_url="http://127.0.0.1:9/v1", model="m", deadline_s=0.3, backoff_s=0.01)
-    client = ChatClient(config, boundary=Boundary.JUDGE)
-    with pytest.raises(BoundaryError, match="127.0.0.1:9") as caught:
+def nobody(**options: Any) -> ChatClient:
+    settings = {"model": "m", "backoff_s": 0.01, **options}
+    config = ChatConfig(base_url=f"http://127.0.0.1:{free_port()}/v1", **settings)
+    return ChatClient(config, boundary=Boundary.JUDGE)
+
+
+async def test_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
+    client = nobody(patience_s=0.2)
+    with pytest.raises(BoundaryError, match="nobody answers for 0 s: .*127.0.0.1") as caught:
         await client.complete(HELLO)
     assert caught.value.boundary is Boundary.JUDGE
+    assert not isinstance(caught.value, DeadlineExceeded)
+    assert client.retries > 1
+    assert sum("nobody answers" in line for line in caplog.messages) == 1, "said once, at once"
+    client.retries = 0
+    with pytest.raises(BoundaryError, match="nobody answers"):
+        await client.complete(HELLO)
+    assert client.retries == 0, "the next question finds out that it was waited for"
     await client.close()
+
+
+async def test_the_check_does_not_wait_for_an_endpoint_that_is_not_there() -> None:
+    client = nobody(patience_s=3600.0)
+    with pytest.raises(BoundaryError, match="nobody answers: ClientConnectorError"):
+        await client.check()
+    assert client.retries == 0
+    await client.close()
+
+
+async def test_an_endpoint_that_comes_back_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    client = nobody(patience_s=60.0, backoff_s=0.02)
+    asked = asyncio.create_task(client.complete(HELLO))
+    while not client.retries:
+        await asyncio.sleep(0.01)
+    port = int(client.config.base_url.split(":")[2].split("/")[0])
+    async with FakeUser(lambda messages: "yes", port=port):
+        assert (await asked).text == "yes"
+        await client.close()
+    assert "answers again" in caplog.text
+
+
+async def test_the_check_sends_what_later_questions_have() -> None:
+    async with endpoint() as (client, server):
+        assert await client.check(tools=TOOLS, extra={"top_p": 0.5}) >= 0
+    (call,) = server.calls
+    assert (call.body["tools"], call.body["top_p"]) == (TOOLS, 0.5)
+    assert (call.body["temperature"], call.body["max_tokens"]) == (1.0, 2048)
+
+
+def packed(content: bytes, encoding: str) -> Misbehaviour:
+    async def send(request: web.Request, honest: Honest) -> web.StreamResponse:
+        return web.Response(
+            body=content, headers={"Content-Encoding": encoding}, content_type="application/json"
+        )
+
+    return send
+
+
+ANSWER = b'{"choices": [{"message": {"content": "packed"}, "finish_reason": "stop"}]}'
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        (gzip.compress(ANSWER), "gzip"),
+        (gzip.compress(ANSWER[:20]) + gzip.compress(ANSWER[20:]), "gzip"),
+        (zlib.compress(ANSWER), "deflate"),
+        (ANSWER, "identity"),
+    ],
+)
+async def test_a_packed_answer_is_read(content: bytes, encoding: str) -> None:
+    async with endpoint(packed(content, encoding)) as (client, server):
+        assert (await client.complete(HELLO)).text == "packed"
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding", "said"),
+    [
+        (gzip.compress(b" " * (256 * 2**20)), "gzip", f"more than {MAX_ANSWER_BYTES} bytes"),
+        (gzip.compress(ANSWER)[:30], "gzip", "cut off"),
+        (b"no gzip", "gzip", "can't be unpacked"),
+        (ANSWER, "br", "packed as 'br'"),
+    ],
+)
+async def test_an_answer_that_can_not_be_unpacked_is_never_held_whole(
+    content: bytes, encoding: str, said: str
+) -> None:
+    async with endpoint(*always(packed(content, encoding))) as (client, server):
+        tracemalloc.start()
+        try:
+            with pytest.raises(BoundaryError, match=said):
+                await client.complete(HELLO)
+            assert tracemalloc.get_traced_memory()[1] < 8 * MAX_ANSWER_BYTES
+        finally:
+            tracemalloc.stop()
+    assert len(server.calls) == 3
+
+
+@pytest.mark.parametrize("code", [200, 401, 503])
+async def test_no_escape_sequence_of_an_endpoint_is_shown(
+    code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp"
+    bad = status(code, evil) if code != 200 else edit(lambda answer: {"error": evil})
+    async with endpoint(*always(bad), deadline_s=0.3) as (client, _):
+        with pytest.raises(BoundaryError) as caught:
+            await client.complete(HELLO)
+    shown = f"{caught.value}{caplog.text}"
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown)
+    assert "owned" in shown
+
+
+def thinking(name: str) -> Misbehaviour:
+    def change(answer: dict[str, Any]) -> None:
+        answer["choices"][0]["message"].update(
+            {"content": None, name: "I should look.", "tool_calls": [{**CALL, "extra_content": 7}]}
+        )
+
+    return edit(change)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_thoughts_go_back_within_a_loop_of_tools_and_no_further(name: str) -> None:
+    async with endpoint(thinking(name)) as (client, server):
+        reply = await client.complete(HELLO, tools=TOOLS)
+        assert reply.reasoning == {name: "I should look."}
+        assert reply.tool_calls[0].more == {"extra_content": 7}
+        calls = {"role": "assistant", "content": "", "tool_calls": [CALL], **reply.reasoning}
+        loop = [*HELLO, calls, {"role": "tool", "tool_call_id": "c1", "content": "found"}]
+        await client.complete(loop, tools=TOOLS)
+        await client.complete(
+            [*loop, {"role": "assistant", "content": "Done."}, *HELLO], tools=TOOLS
+        )
+    within, later = server.calls[1].body["messages"], server.calls[2].body["messages"]
+    assert within[1][name] == "I should look."
+    assert name not in later[1] and later[1]["tool_calls"] == [CALL]
 
 
 async def test_many_429_slow_all_episodes_down_and_every_one_is_answered() -> None:
