@@ -40,6 +40,7 @@ from turnwise.models.chat import ChatModel
 from turnwise.models.config import JudgeModelConfig, ModelConfig
 from turnwise.models.engine import EngineModel
 from turnwise.models.protocol import Answer, FrozenModel, Message
+from turnwise.models.recorded import recorded
 from turnwise.models.registry import Models, make_models
 from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text
 
@@ -56,4 +57,5 @@ __all__ = [
     "Models",
     "make_models",
     "plain_text",
+    "recorded",
 ]

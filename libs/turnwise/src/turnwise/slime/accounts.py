@@ -1,27 +1,31 @@
-"""Accounts of the rollouts of one process, a page for each time that slime logs.
+"""Accounts of the rollouts of one process, over the period from one log of slime's to the next.
 
 slime shows its log hooks only the samples it trains on; what a filter dropped and what an abort
-cut off is accounted for here. Training and evaluation have books of their own.
+cut off is accounted for here. Training and evaluation have accounts of their own.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
 from turnwise.episode import Ending, Episode
+from turnwise.group import Drop
 from turnwise.ledger import Ledger, LedgerImbalance
 from turnwise.local.lag import LagMonitor
+from turnwise.run.traces import TraceChoice
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ended:
     """What an account needs of an episode; the tokens are not kept."""
 
+    group_id: str
     ending: Ending
     score: float | None
     wall_s: float
@@ -29,15 +33,18 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """What was started and what ended since the page before.
+class Period:
+    """What was started and what ended since the period before.
 
     Attributes:
         ledger: Of the episodes that ended.
         ended: The same episodes.
-        carried: Episodes under way when the page began.
+        carried: Episodes under way when the period began.
         started: Episodes started since.
         in_flight: Episodes under way now.
+        dropped: Groups that the filter left out, by reason.
+        traces: Episodes to be kept whole, each with the reason.
+        seconds: From the first start to the end of the period; 0 without one.
         lag_p50_s, lag_max_s: How late the event loop ran while any episode was under way.
     """
 
@@ -46,6 +53,9 @@ class Page:
     carried: int
     started: int
     in_flight: int
+    dropped: dict[str, int]
+    traces: Sequence[tuple[str, Episode]]
+    seconds: float
     lag_p50_s: float
     lag_max_s: float
 
@@ -104,15 +114,20 @@ class Page:
             yield f"episode/{name}", float(total if summed else total / len(self.ended))
 
 
-class Books:
+class Accounts:
     """Used from one event loop at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, spread: bool = False) -> None:
+        """
+        Args:
+            spread: Whether episodes spread over all are kept whole beside the notable ones.
+        """
+        self._spread = spread
         self._numbers = 0
         self._lost_groups = 0
         self._open: set[str] = set()
         self._lag: LagMonitor | None = None
-        self._turn_page()
+        self._begin_period()
 
     @property
     def in_flight(self) -> int:
@@ -128,6 +143,7 @@ class Books:
         self._numbers += 1
         rollout_id = f"{name}#{self._numbers}"
         self._started += 1
+        self._began = self._began or time.perf_counter()
         if not self._open:
             self._lag = LagMonitor()
             await self._lag.__aenter__()
@@ -155,39 +171,58 @@ class Books:
         self._open.remove(episode.rollout_id)
         self._ledger.start(episode.rollout_id)
         self._ledger.settle(episode)
-        metrics = {name: float(value) for name, value in episode.metrics.items()}
-        self._ended.append(Ended(episode.ending, episode.score, episode.wall_s, metrics))
+        self._ended[episode.rollout_id] = Ended(
+            group_id=episode.group_id,
+            ending=episode.ending,
+            score=episode.score,
+            wall_s=episode.wall_s,
+            metrics={name: float(value) for name, value in episode.metrics.items()},
+        )
+        self._traces.add(episode)
 
-    def count_group(self, *, lost: bool) -> int:
-        """Counts a group that was looked at; gives how many in a row were lost by now."""
-        self._lost_groups = self._lost_groups + 1 if lost else 0
+    def rescore(self, rollout_id: str, score: float) -> None:
+        """Enters the score that an episode's group gave it; one of an earlier period keeps its."""
+        if rollout_id in self._ended:
+            self._ended[rollout_id].score = score
+
+    def count_group(self, drop: Drop | None) -> int:
+        """Counts a group that the filter looked at; gives how many in a row were lost by now."""
+        if drop is not None:
+            self._dropped[drop.value] += 1
+        self._lost_groups = self._lost_groups + 1 if drop is Drop.TOO_FEW_SCORED else 0
         return self._lost_groups
 
-    def take(self) -> Page:
-        """Closes the page; episodes under way are carried over to the next."""
+    def take(self) -> Period:
+        """Closes the period; episodes under way are carried over to the next."""
         lags = [*self._lags, *([self._lag] if self._lag is not None else [])]
-        page = Page(
+        period = Period(
             ledger=self._ledger,
-            ended=tuple(self._ended),
+            ended=tuple(self._ended.values()),
             carried=self._carried,
             started=self._started,
             in_flight=len(self._open),
+            dropped=dict(self._dropped),
+            traces=self._traces.chosen(),
+            seconds=time.perf_counter() - self._began if self._began else 0.0,
             lag_p50_s=float(np.median([lag.p50_s for lag in lags])) if lags else 0.0,
             lag_max_s=max((lag.max_s for lag in lags), default=0.0),
         )
-        self._turn_page()
-        return page
+        self._begin_period()
+        return period
 
-    def _turn_page(self) -> None:
+    def _begin_period(self) -> None:
         self._ledger = Ledger()
-        self._ended: list[Ended] = []
+        self._ended: dict[str, Ended] = {}
+        self._dropped: Counter[str] = Counter()
+        self._traces = TraceChoice(spread=self._spread)
         self._lags: list[LagMonitor] = []
         self._carried = len(self._open)
         self._started = 0
+        self._began = time.perf_counter() if self._open else 0.0
 
 
-TRAIN = Books()
-EVAL = Books()
+TRAIN = Accounts()
+EVAL = Accounts(spread=True)
 
 
 def _cancelled(rollout_id: str) -> Episode:
