@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from taubench import SPLITS
 from taubench.strategies import Strategy
 from turnwise.config import CommandConfig
-from turnwise.engine.chat import check_url
+from turnwise.models.config import check_url
 from turnwise.users import UserConfig
 
 FAMILY = ("held-out", "tune")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +14,9 @@ from turnwise.episode import BoundaryError
 from turnwise.judge import Judge, JudgeConfig
 from turnwise.models import ModelConfig, make_models
 from turnwise.preflight import Check, Line, fail, note, ok, skip
-from turnwise.rows import Row
+from turnwise.rows.reader import read_rows
 
 from apps.trainers.agentflow.config import AgentFlowOptions
-from apps.trainers.agentflow.data.sources import records
 from apps.trainers.agentflow.laptop.rules import rule_models
 from apps.trainers.agentflow.prompts import make_prompts
 from apps.trainers.agentflow.question import Question, to_question
@@ -64,13 +63,10 @@ def read_questions(path: Path, plan: Plan) -> list[Question]:
     Raises:
         ConfigError: naming the file and row.
     """
-    keys = [plan.value(flag) for flag in ("--input-key", "--label-key")]
-    found = []
-    for where, record in records(path):
-        if not isinstance(record, Mapping):
-            raise ConfigError(f"{where}: must be an object, found {type(record).__name__}")
-        prompt, label = (record.get(key) for key in keys)
-        found.append(to_question(Row(prompt or "", label, where=where)))
+    rows = read_rows(
+        path, input_key=plan.value("--input-key") or "input", label_key=plan.value("--label-key")
+    )
+    found = [to_question(row) for row in rows]
     if not found:
         raise ConfigError(f"{path}: no rows")
     return found
@@ -234,7 +230,8 @@ def _data_files(plan: Plan) -> dict[str, Path]:
     """By the names of their lines."""
     train = plan.value("--prompt-data")
     pairs = plan.options.get("--eval-prompt-data", [])
-    evaluated = {f"data {name}": Path(file) for name, file in zip(pairs[::2], pairs[1::2])}
+    named = zip(pairs[::2], pairs[1::2], strict=True)
+    evaluated = {f"data {name}": Path(file) for name, file in named}
     return {**({} if train is None else {"data": Path(train)}), **evaluated}
 
 

@@ -19,7 +19,6 @@ from turnwise.policy import AnyPolicy
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
 
-from apps.trainers.agentflow.checks import make_checks
 from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.helpers import Helpers
@@ -156,6 +155,8 @@ class AgentFlowMethod(Method[AgentFlowOptions, Question]):
 
     def checks(self, plan: Plan) -> Mapping[str, Check]:
         """See `Method`."""
+        from apps.trainers.agentflow.checks import make_checks
+
         return make_checks(self.options, plan)
 
     def metrics(self) -> Mapping[str, float]:

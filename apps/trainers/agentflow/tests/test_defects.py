@@ -23,7 +23,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from apps.trainers.agentflow.tests.desk import (
+from sandbox import Sandbox, SandboxConfig, SandboxUnavailable
+from turnwise.config import ConfigError
+from turnwise.engine.scripted import Reply, fail, reply
+from turnwise.episode import Boundary, BoundaryError, Episode
+from turnwise.group import make_groups
+from turnwise.judge import Verdict
+from turnwise.objective import token_weights
+
+from apps.trainers.agentflow.executor import run_tool
+from apps.trainers.agentflow.memory import Memory
+from apps.trainers.agentflow.method import make_method
+from apps.trainers.agentflow.parse import Malformed, read_command, read_step
+from apps.trainers.agentflow.prompts import make_prompts, sections
+from apps.trainers.agentflow.tests.scripted import (
     CONTINUE,
     QUESTION,
     STOP,
@@ -40,20 +53,6 @@ from apps.trainers.agentflow.tests.desk import (
     step,
     tokenizer,
 )
-from sandbox import Sandbox, SandboxConfig, SandboxUnavailable
-from turnwise.config import ConfigError
-from turnwise.engine.scripted import Reply, fail, reply
-from turnwise.episode import Boundary, BoundaryError, Episode
-from turnwise.group import make_groups
-from turnwise.judge import Verdict
-from turnwise.objective import token_weights
-
-from apps.trainers.agentflow import sections
-from apps.trainers.agentflow.executor import run_tool
-from apps.trainers.agentflow.memory import Memory
-from apps.trainers.agentflow.method import make_method
-from apps.trainers.agentflow.parse import Malformed, read_command, read_step
-from apps.trainers.agentflow.prompts import make_prompts
 from apps.trainers.agentflow.toolbox import make_toolbox
 from apps.trainers.agentflow.tools.python_coder import PythonCoder
 from apps.trainers.agentflow.tools.tool import ToolParts
@@ -260,13 +259,13 @@ def test_a22_nothing_is_ended_by_name() -> None:
 @pytest.mark.parametrize("role", ["executor", "verifier", "final"])
 async def test_a11_a_helper_that_hangs_ends_the_episode_in_time(role: str) -> None:
     options: dict[str, Any] = {role: [3_600.0]}
-    episode, _ = await play("Hm.", step(), budgets={"wall_s": 0.1}, **options)
+    episode, _ = await play("Hm.", step(), wall_s=0.1, **options)
     assert episode.ending.label == "lost:engine" and "deadline" in str(episode.ending.error)
 
 
 async def test_a11_an_engine_that_hangs_ends_the_episode_in_time() -> None:
     slow = say("Hm.", delay_s=3_600)
-    episode, engine = await play(slow, budgets={"engine_deadline_s": 0.1})
+    episode, engine = await play(slow, engine_deadline_s=0.1)
     assert episode.ending.label == "lost:engine" and "deadline" in str(episode.ending.error)
     assert engine.released == ["r1"]
 
@@ -427,7 +426,7 @@ async def test_a19_an_error_of_a_service_is_neither_a_stop_nor_an_answer(
 
 
 async def test_a20_helpers_tokens_count() -> None:
-    greedy = services(verifier=[CONTINUE], budgets={"max_total_tokens": 100_000})
+    greedy = services(verifier=[CONTINUE], max_total_tokens=100_000)
     greedy.executor.tokens = (60_000, 50_000)  # type: ignore[attr-defined]
     episode, engine = await play("Hm.", *[step()] * 5, given=greedy)
     assert episode.ending.label == "stopped:tokens" and len(engine.calls) == 2
@@ -441,7 +440,7 @@ async def test_a20_tools_tokens_count() -> None:
         *[step("base_generator")] * 5,
         tools=list(make_toolbox(["base_generator"], parts)),
         verifier=[CONTINUE],
-        budgets={"max_total_tokens": 100_000},
+        max_total_tokens=100_000,
     )
     assert episode.ending.label == "stopped:tokens" and episode.metrics["steps"] == 1
 

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 from apps.trainers.agentflow.services import Services
-from apps.trainers.agentflow.tests.desk import (
+from turnwise.engine.scripted import Reply, fail, reply
+from turnwise.episode import Boundary, BoundaryError, Episode
+from turnwise.group import make_groups
+from turnwise.judge import Verdict
+from turnwise.ledger import Ledger
+from turnwise.rollout import Rollout, run_rollouts
+
+from apps.trainers.agentflow.episode import run_episode
+from apps.trainers.agentflow.tests.scripted import (
     CONTINUE,
     QUESTION,
     Judge,
@@ -20,14 +28,6 @@ from apps.trainers.agentflow.tests.desk import (
     services,
     step,
 )
-from turnwise.engine.scripted import Reply, fail, reply
-from turnwise.episode import Boundary, BoundaryError, Episode
-from turnwise.group import make_groups
-from turnwise.judge import Verdict
-from turnwise.ledger import Ledger
-from turnwise.rollout import Rollout, run_rollouts
-
-from apps.trainers.agentflow.episode import run_episode
 
 GONE = BoundaryError(Boundary.ENGINE, "gone")
 NONSENSE = "I do not know what to do."
@@ -65,22 +65,22 @@ LOSSES: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     ),
     "wall clock at a helper": (
         ["Hm.", step()],
-        {"executor": [60.0], "budgets": {"wall_s": 0.05}},
+        {"executor": [60.0], "wall_s": 0.05},
         "lost:engine",
     ),
     "wall clock at a tool": (
         ["Hm.", step()],
-        {"tools": [Scripted(60.0)], "budgets": {"wall_s": 0.05}},
+        {"tools": [Scripted(60.0)], "wall_s": 0.05},
         "lost:tool_server",
     ),
     "wall clock at the judge": (
         ["Hm.", step()],
-        {"judge": Judge(60.0), "budgets": {"wall_s": 0.05}},
+        {"judge": Judge(60.0), "wall_s": 0.05},
         "lost:judge",
     ),
     "deadline of a turn": (
         ["Hm.", say(step(), delay_s=60)],
-        {"budgets": {"engine_deadline_s": 0.05}},
+        {"engine_deadline_s": 0.05},
         "lost:engine",
     ),
     "a question without room": (
@@ -191,7 +191,7 @@ async def test_an_analysis_cut_for_its_length_is_used_as_it_is_and_counted() -> 
 
 async def test_tokens_of_all_models_count_and_the_answer_is_still_written() -> None:
     steps = [step()] * 9
-    free, engine = await play("Hm.", *steps, verifier=[CONTINUE], budgets={"max_steps": 9})
+    free, engine = await play("Hm.", *steps, verifier=[CONTINUE], max_steps=9)
     planner = len(engine.calls[0].prompt_ids) + len(say("Hm.").ids)
     first = len(engine.calls[1].prompt_ids) + len(say(step()).ids)
     helpers = 2 * 15
@@ -200,7 +200,8 @@ async def test_tokens_of_all_models_count_and_the_answer_is_still_written() -> N
         "Hm.",
         *steps,
         verifier=[CONTINUE],
-        budgets={"max_steps": 9, "max_total_tokens": planner + first + helpers},
+        max_steps=9,
+        max_total_tokens=planner + first + helpers,
     )
     assert free.ending.label == "stopped:turns"
     assert (episode.ending.label, episode.score) == ("stopped:tokens", 1.0)
@@ -230,7 +231,7 @@ async def test_an_executor_that_gives_no_command_fails_the_step_and_the_planner_
     tool = Scripted()
     episode, engine = await play(
         "Hm.", step(), step(), executor=["run it"], verifier=[CONTINUE], tools=[tool],
-        budgets={"max_steps": 2},
+        max_steps=2,
     )  # fmt: skip
     assert not tool.calls and episode.ending.label == "stopped:turns"
     shown = decode(engine.calls[2].prompt_ids)
@@ -239,9 +240,7 @@ async def test_an_executor_that_gives_no_command_fails_the_step_and_the_planner_
 
 
 async def test_a_verdict_that_can_not_be_read_means_go_on_and_is_counted() -> None:
-    episode, engine = await play(
-        "Hm.", step(), step(), verifier=["Looks good, stop."], budgets={"max_steps": 2}
-    )
+    episode, engine = await play("Hm.", step(), step(), verifier=["Looks good, stop."], max_steps=2)
     assert episode.ending.label == "stopped:turns" and len(engine.calls) == 3
     assert episode.metrics["verifier_malformed"] == 2
 

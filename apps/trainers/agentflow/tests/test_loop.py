@@ -6,7 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from apps.trainers.agentflow.tests.desk import (
+from turnwise.episode import Episode
+from turnwise.judge import Verdict
+from turnwise.rollout import derive_seed
+from turnwise.run.traces import parse_trace, trace_row
+
+from apps.trainers.agentflow.prompts import sections
+from apps.trainers.agentflow.tests.scripted import (
     CONTINUE,
     QUESTION,
     STOP,
@@ -20,12 +26,6 @@ from apps.trainers.agentflow.tests.desk import (
     step,
     tokenizer,
 )
-from turnwise.episode import Episode
-from turnwise.judge import Verdict
-from turnwise.rollout import derive_seed
-from turnwise.run.traces import parse_trace, trace_row
-
-from apps.trainers.agentflow import sections
 
 
 def authors(episode: Episode) -> list[str]:
@@ -113,9 +113,7 @@ async def test_a_result_is_in_the_next_prompts_and_in_the_final_one() -> None:
 
 
 async def test_steps_used_up_still_give_an_answer_that_is_graded() -> None:
-    episode, engine = await play(
-        "Hm.", *[step()] * 2, verifier=[CONTINUE], budgets={"max_steps": 2}
-    )
+    episode, engine = await play("Hm.", *[step()] * 2, verifier=[CONTINUE], max_steps=2)
     assert (episode.ending.label, episode.score) == ("stopped:turns", 1.0)
     assert len(engine.calls) == 3 and authors(episode)[-1] == "final"
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 from apps.trainers.agentflow.services import Budgets, Question
-from apps.trainers.agentflow.tests.desk import decode, job, policy, profile, say, step
 from turnwise.answers import Check, MathVerifier
 from turnwise.config import ConfigError
 from turnwise.engine.scripted import Reply, ScriptedEngine
@@ -20,6 +19,7 @@ from turnwise.policy import Policy
 
 from apps.trainers.agentflow.config import AgentFlowOptions, ModelsConfig
 from apps.trainers.agentflow.method import AgentFlowMethod, make_method, to_question
+from apps.trainers.agentflow.tests.scripted import decode, job, policy, profile, say, step
 
 PRODUCT = Question("maths/2", "What is 6 * 7 + 0?", "42")
 RULES: dict[str, Any] = {"helpers": "rules", "tools": ["base_generator"]}

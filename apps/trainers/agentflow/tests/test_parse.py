@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from apps.trainers.agentflow.tests.desk import Oracle, Scripted, step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from apps.trainers.agentflow.parse import (
     read_step,
     read_verdict,
 )
+from apps.trainers.agentflow.tests.scripted import Oracle, Scripted, step
 from apps.trainers.agentflow.toolbox import Toolbox
 
 TOOLS = Toolbox([Scripted(), Oracle()])

@@ -7,18 +7,17 @@ from typing import Any
 import pytest
 from apps.trainers.agentflow.embedded import embedded
 from apps.trainers.agentflow.services import Question
-from apps.trainers.agentflow.tests.desk import Oracle, Scripted, job, policy, tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from sandbox import SandboxUnavailable
 from turnwise.command import PreflightError
 
-from apps.trainers.agentflow import sections
 from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.memory import Action, Memory
 from apps.trainers.agentflow.method import make_method
 from apps.trainers.agentflow.parse import Malformed, NextStep, read_step
-from apps.trainers.agentflow.prompts import Prompts, make_prompts
+from apps.trainers.agentflow.prompts import Prompts, make_prompts, sections
+from apps.trainers.agentflow.tests.scripted import Oracle, Scripted, job, policy, tokenizer
 from apps.trainers.agentflow.toolbox import Toolbox
 
 TOOLS = Toolbox([Scripted(), Oracle()])

@@ -46,6 +46,7 @@ class Profile:
         "specials",
         "stop_ids",
         "template_hash",
+        "think_tags",
         "tokenizer",
         "tool_call_id",
         "tools",
@@ -95,6 +96,9 @@ class Profile:
         self.header_ids = self.encoder.encode(findings.generation_prompt)
         self.reasoning_close_id = _only_special(findings.reasoning_close, self.specials)
         self.tool_call_id = _only_special(findings.tool_call_open, self.specials)
+        # Between which a client may write reasoning down, in front of the text.
+        tags = findings.reasoning_open.strip(), findings.reasoning_close.strip()
+        self.think_tags = tags if all(tags) else ("<think>", "</think>")
 
     @classmethod
     def from_tokenizer(

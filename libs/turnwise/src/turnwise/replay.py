@@ -1,37 +1,45 @@
 """What the services of an interrupted episode have answered, so that it can go on where it was.
 
 The episode loop is run again from its start. A call that was recorded is answered from the record,
-and must ask what was asked then; after the record the real service takes over.
+and must ask what was asked then; after the record the real service takes over. Calls of one service
+may be under way at once: each has its place in the order in which they were made, and a place whose
+call was broken off is asked for again.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from turnwise.episode import Boundary, BoundaryError
 
 
 class Replay:
-    """Answers of services by the name of who was asked, in order. JSON-able.
+    """Answers of services by the name of who was asked."""
 
-    Attributes:
-        calls: Of each name `asked` and `answer` of each call.
-    """
-
-    def __init__(self, calls: Mapping[str, list[dict[str, Any]]] | None = None) -> None:
+    def __init__(self, calls: Mapping[str, Iterable[Mapping[str, Any]]] | None = None) -> None:
         """
         Args:
             calls: What `calls` of an earlier run of the episode was.
         """
-        self.calls = {name: list(made) for name, made in (calls or {}).items()}
-        self._recorded = {name: len(made) for name, made in self.calls.items()}
+        self._calls = {
+            name: {one["place"]: dict(one) for one in made} for name, made in (calls or {}).items()
+        }
+        self._recorded = {name: frozenset(made) for name, made in self._calls.items()}
         self._made: Counter[str] = Counter()
+
+    @property
+    def calls(self) -> dict[str, list[dict[str, Any]]]:
+        """Of each name `place`, `asked` and `answer` of each call, in order. JSON-able."""
+        return {
+            name: [made[place] for place in sorted(made)] for name, made in self._calls.items()
+        }
 
     def recorded(self, name: str) -> list[dict[str, Any]]:
         """The calls of an earlier run: what a service with a memory is told before it goes on."""
-        return self.calls.get(name, [])[: self._recorded.get(name, 0)]
+        made, places = self._calls.get(name, {}), self._recorded.get(name, frozenset())
+        return [made[place] for place in sorted(places)]
 
     async def call(self, name: str, asked: Any, make: Callable[[], Awaitable[Any]]) -> Any:
         """The recorded answer, else the one that `make` gives, which is recorded.
@@ -46,11 +54,12 @@ class Replay:
         """
         place = self._made[name]
         self._made[name] += 1
-        if place >= self._recorded.get(name, 0):
+        if place not in self._recorded.get(name, ()):
             answer = await make()
-            self.calls.setdefault(name, []).append({"asked": asked, "answer": answer})
+            made = self._calls.setdefault(name, {})
+            made[place] = {"place": place, "asked": asked, "answer": answer}
             return answer
-        kept = self.calls[name][place]
+        kept = self._calls[name][place]
         if kept["asked"] != asked:
             raise BoundaryError(
                 Boundary.ENVIRONMENT,

@@ -219,9 +219,10 @@ def announce(options: TrainOptions, experiment: Experiment[Any], folder: RunFold
     print(
         f"Training the {Path(options.hf_checkpoint).name} policy on {len(experiment.train_tasks)}"
         f" {experiment.method.about()}: {options.num_rollout} steps of"
-        f" {options.rollout_batch_size} prompts x {options.n_samples_per_prompt} rollouts = {episodes} episodes; evaluated before and"
-        f" after on {len(experiment.eval_tasks)} {experiment.split} tasks x"
-        f" {options.n_samples_per_eval_prompt} trials = {evaluation} episodes."
+        f" {options.rollout_batch_size} prompts x {options.n_samples_per_prompt} rollouts ="
+        f" {episodes} episodes; evaluated before and after on {len(experiment.eval_tasks)}"
+        f" {experiment.split} tasks x {options.n_samples_per_eval_prompt} trials ="
+        f" {evaluation} episodes."
     )
     players = experiment.method.players()
     services = "".join(f"{name} {value}, " for name, value in players.items())
@@ -272,3 +273,7 @@ def _train(argv: Sequence[str]) -> int:
             " own; --help after it lists its options"
         )
     return train_method(method, without_option(argv, "--method"))
+
+
+if __name__ == "__main__":
+    main()

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnwise.engine.chat import ChatClient
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.limiter import Limiter
+from turnwise.models.client import ChatClient
 from turnwise.models.config import ModelConfig
 from turnwise.models.protocol import Answer, Message
 from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text
@@ -69,11 +69,9 @@ class ChatModel:
         seed: int | None = None,
     ) -> Answer:
         """See `FrozenModel`."""
-        extra: dict[str, Any] = {}
+        extra = self._extra()
         if max_tokens is not None:
             extra["max_tokens"] = at_most(max_tokens, self.config.max_tokens)
-        if self.config.top_p < 1:
-            extra["top_p"] = self.config.top_p
         if seed is not None:
             extra["seed"] = seed
         try:
@@ -86,21 +84,12 @@ class ChatModel:
         return Answer(text, reply.read_tokens, reply.written_tokens, reply.finish)
 
     async def check(self, deadline_s: float) -> None:
-        """Whether it answers: asks for a word of at most 16 tokens.
+        """Whether it answers: see `ChatClient.check`.
 
         Raises:
             BoundaryError: it does not.
         """
-        reply = await self.client.complete(
-            [{"role": "user", "content": "Say: ready"}],
-            usable=lambda words: True,
-            deadline_s=deadline_s,
-            extra={"max_tokens": at_most(16, self.config.max_tokens)},
-        )
-        if not (reply.text or reply.finish):
-            raise BoundaryError(
-                self.config.boundary, f"{self.client.config.base_url}: an answer without a choice"
-            )
+        await self.client.check(deadline_s=deadline_s, extra=self._extra())
 
     def metrics(self) -> dict[str, float]:
         """Requests, tokens, US dollars, repeats, rejections, truncated answers, failures."""
@@ -116,6 +105,9 @@ class ChatModel:
     async def close(self) -> None:
         """Closes the connections of this event loop."""
         await self.client.close()
+
+    def _extra(self) -> dict[str, Any]:
+        return {"top_p": self.config.top_p} if self.config.top_p < 1 else {}
 
 
 def plain_messages(messages: Sequence[Message], markers: Markers) -> list[dict[str, Any]]:

@@ -6,14 +6,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
-from turnwise.run.jsonl import append_row, dump, keep_until, read_rows, torn_tail
+from turnwise.run.jsonl import append_rows, dump, keep_until, read_rows, torn_tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +116,25 @@ class RunFolder:
                     f" started with {before.get(name)!r}: {because}"
                 )
 
+    def append(self, row: Mapping[str, Any], traces: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Writes a row of metrics.jsonl, and before it the traces of the episodes that it counts.
+
+        Both are on the disk when this returns: a checkpoint that is saved afterwards never knows
+        more than they do.
+
+        Raises:
+            RunError: if they can't be written.
+        """
+        append_rows(self.episodes, traces, sync=True)
+        append_rows(self.metrics, [row], sync=True)
+
     def append_metrics(self, row: Mapping[str, Any]) -> None:
-        append_row(self.metrics, row)
+        """Writes a row of metrics.jsonl; see `append`."""
+        append_rows(self.metrics, [row], sync=True)
 
     def append_episode(self, row: Mapping[str, Any]) -> None:
-        append_row(self.episodes, row)
+        """Writes a row of episodes.jsonl, before the row that counts it; see `append`."""
+        append_rows(self.episodes, [row], sync=True)
 
     def metric_rows(self) -> list[dict[str, Any]]:
         """All rows of metrics.jsonl. Raises ConfigError naming a broken line."""
@@ -138,15 +152,19 @@ class RunFolder:
     def cut_after(self, step: int) -> Cut:
         """Forgets what lies behind `step`, so that a resumed run writes no step twice.
 
-        An evaluation of the weights at `step` was made when that step was done and stays. The
-        summary goes: a run that goes on has none before it ends.
+        An evaluation of the weights at `step` was made when that step was done and stays. Traces
+        without the row that counts their episodes go: that step or evaluation was broken off and is
+        made again. The summary goes: a run that goes on has none before it ends.
 
         Raises:
             ConfigError: naming a broken line; that file is then as it was.
         """
         torn = self.torn()
         rows = keep_until(self.metrics, step)
-        rows += keep_until(self.episodes, step)
+        counted = {(row.get("kind"), row.get("step")) for row in read_rows(self.metrics)}
+        rows += keep_until(
+            self.episodes, step, lambda row: (row.get("kind"), row.get("step")) in counted
+        )
         self.summary.unlink(missing_ok=True)
         return Cut(rows, torn)
 

@@ -1,4 +1,4 @@
-"""JSON lines that survive a crash: each row is one line, flushed; a torn last line is cut off.
+"""JSON lines that survive a crash: each row is one line; a torn last line is cut off.
 
 A line counts once it ends with a newline, so what a crash leaves behind is at most one line without
 one. Any other line that is not a JSON object means that somebody else wrote into the file, and is
@@ -7,10 +7,11 @@ an error that names it.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,26 +26,53 @@ MAX_DEPTH = 100
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
-    """Appends one row, flushed to the system when this returns.
+    """Appends one row, flushed to the system when this returns; see `append_rows`."""
+    append_rows(path, [row])
 
-    NaN and infinity become null, which JSON has instead. A torn last line is cut off before.
+
+def append_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, sync: bool = False) -> None:
+    """Appends rows, flushed to the system when this returns.
+
+    NaN and infinity become null, which JSON has instead. A torn last line is cut off before. Several
+    processes may append to one file: each holds its lock meanwhile.
+
+    Args:
+        sync: Whether the rows shall be on the disk when this returns, so that they survive a loss
+            of power.
 
     Raises:
-        RunError: if it can't be written; the file then ends with the row before.
+        RunError: if they can't be written; the file then ends with the row before.
     """
-    line = dump(row).encode() + b"\n"
+    content = b"".join(dump(row).encode() + b"\n" for row in rows)
+    if not content:
+        return
     try:
+        is_new = sync and not path.exists()
         with path.open("ab") as stream:
-            start = stream.tell() - torn_tail(path)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            start = stream.seek(0, os.SEEK_END) - torn_tail(path)
             stream.truncate(start)
             try:
-                stream.write(line)
+                stream.write(content)
                 stream.flush()
+                if sync:
+                    os.fsync(stream.fileno())
             except OSError:
                 stream.truncate(start)
                 raise
+        if is_new:
+            sync_folder(path.parent)
     except OSError as error:
         raise RunError(f"{path}: can't be written: {error.strerror or error}") from error
+
+
+def sync_folder(path: Path) -> None:
+    """Puts the names of a folder's files on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_rows(path: Path) -> Iterator[Row]:
@@ -96,8 +124,10 @@ def torn_tail(path: Path) -> int:
         return end
 
 
-def keep_until(path: Path, step: int) -> int:
+def keep_until(path: Path, step: int, also: Callable[[Row], bool] = lambda row: True) -> int:
     """Rewrites the file with the rows up to `step` alone, at once; returns how many went.
+
+    Of them those go for which `also` is false.
 
     Kept lines stay byte for byte; a torn last line goes and is not counted.
 
@@ -112,10 +142,11 @@ def keep_until(path: Path, step: int) -> int:
     try:
         with partial.open("wb") as stream:
             for number, line in enumerate(read_lines(path), start=1):
-                found = parse_line(path, number, line).get("step")
+                row = parse_line(path, number, line)
+                found = row.get("step")
                 if not isinstance(found, int):
                     raise ConfigError(f"{path}:{number}: step: expected a number, found {found!r}")
-                if found <= step:
+                if found <= step and also(row):
                     stream.write(line)
                 else:
                     dropped += 1

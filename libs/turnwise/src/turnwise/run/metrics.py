@@ -8,11 +8,14 @@ was scored, or the backend does not measure it. NaN becomes None on its way to t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import msgspec
+import numpy as np
 
+from turnwise.episode import Ending
 from turnwise.ledger import LedgerRow
 from turnwise.run.jsonl import Row, plain
 
@@ -27,7 +30,7 @@ class MetricMean(msgspec.Struct, frozen=True):
 class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     """An evaluation of the weights after `step` training steps.
 
-    `scores` holds each task's scores by trial, None where one was lost; the error of `reward_mean`
+    `dataset` names what was evaluated on where a run has several. `scores` holds each task's scores by trial, None where one was lost; the error of `reward_mean`
     is clustered by task. `endings` counts episodes by `Ending.label`. `baselines` is what fixed
     behaviours score on the same tasks, `services` who played with the policy, by role, and
     `service_totals` what they have used since the process started.
@@ -35,6 +38,7 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
 
     step: int
     kind: Literal["eval"] = "eval"
+    dataset: str = ""
     reward_mean: float | None
     reward_stderr: float | None
     coverage: float | None
@@ -54,7 +58,7 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     `loss` to `grad_norm` are means over the step's optimiser steps, weighted by trained tokens.
     `max_logprob_diff` is the largest difference between the engine's and the trainer's log-prob of
     a token that is trained on, before the first update. `tokens_per_s` is sampled tokens over
-    `rollout_s`.
+    `rollout_s`. On slime the trainer's numbers are in rows of their own (`SlimeRow`).
     """
 
     step: int
@@ -73,19 +77,69 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     clip_fraction: float | None
     grad_norm: float | None
     max_logprob_diff: float | None
-    trained_tokens: int
+    trained_tokens: int | None
     sampled_tokens: int
     tokens_per_s: float | None
     groups: int
     groups_kept: int
     groups_dropped: dict[str, int]
     rollout_s: float
-    train_s: float
+    train_s: float | None
     loop_lag_p50_ms: float | None
     loop_lag_max_ms: float | None
 
 
-MetricsRow = EvalRow | TrainRow
+class SlimeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What slime says about training step `step`, under its own names; several rows a step.
+
+    An optimiser step has a row of its own, with its number under `train/step`.
+    """
+
+    step: int
+    kind: Literal["slime"] = "slime"
+    numbers: dict[str, float | None]
+
+
+MetricsRow = EvalRow | TrainRow | SlimeRow
+
+
+class Outcome(Protocol):
+    """What a row says of an episode; an `Episode` is one."""
+
+    @property
+    def group_id(self) -> str: ...
+    @property
+    def ending(self) -> Ending: ...
+    @property
+    def score(self) -> float | None: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+def reward_fields(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """`reward_mean`, `reward_stderr`, `endings` and `metrics` of a training step's row.
+
+    The mean is over scored rollouts, its error over the means of groups.
+    """
+    groups: dict[str, list[float]] = {}
+    for one in outcomes:
+        if one.score is not None:
+            groups.setdefault(one.group_id, []).append(one.score)
+    scores = np.array([score for group in groups.values() for score in group])
+    means = np.array([sum(group) / len(group) for group in groups.values()])
+    return {
+        "reward_mean": float(scores.mean()) if scores.size else math.nan,
+        "reward_stderr": (
+            float(means.std(ddof=1) / np.sqrt(means.size)) if means.size > 1 else math.nan
+        ),
+        "endings": endings(outcomes),
+        "metrics": metric_means(one.metrics for one in outcomes),
+    }
+
+
+def endings(outcomes: Iterable[Outcome]) -> dict[str, int]:
+    """Episodes by the label of their ending, most frequent first."""
+    return dict(Counter(one.ending.label for one in outcomes).most_common())
 
 
 def metric_means(metrics: Iterable[Mapping[str, float | None]]) -> dict[str, MetricMean]:
@@ -117,11 +171,11 @@ def parse_row(row: Row) -> MetricsRow:
         ValueError: saying which field is missing or of the wrong type.
     """
     kind: Any = row.get("kind")
+    made = {"eval": EvalRow, "train": TrainRow, "slime": SlimeRow}
+    if kind not in made:
+        raise ValueError(f"kind: expected 'eval', 'train' or 'slime', found {kind!r}")
     try:
-        if kind == "eval":
-            return msgspec.convert(row, EvalRow)
-        if kind == "train":
-            return msgspec.convert(row, TrainRow)
+        found: MetricsRow = msgspec.convert(row, made[kind])
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
-    raise ValueError(f"kind: expected 'eval' or 'train', found {kind!r}")
+    return found

@@ -1,14 +1,14 @@
 """Episodes as rows of `episodes.jsonl`: everything that is needed to look at one token by token.
 
-What is kept, so that the file stays readable: of a training step its best, worst and longest
-episode and one of each ending that is not the policy's doing; of an evaluation those and a few
-others spread over its tasks. Together they have at most `MAX_TOKENS` tokens, the first excepted.
-The scores of all episodes are in the metrics row.
+What is kept, so that the file stays readable (`TraceChoice`): of a training step its best, worst and
+longest episode and one of each ending that is not the policy's doing; of an evaluation those and a
+few others spread over its episodes. Together they have at most `MAX_TOKENS` tokens, the first
+excepted. The scores of all episodes are in the metrics row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -78,7 +78,9 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[SegmentTrace]
 
 
-def trace_row(episode: Episode, tokenizer: Any, *, step: int, kind: str, why: str) -> Row:
+def trace_row(
+    episode: Episode, tokenizer: Any, *, step: int, kind: str, why: str, version_shift: int = 0
+) -> Row:
     """One episode as a JSON-able row, a `Trace`.
 
     Args:
@@ -87,6 +89,8 @@ def trace_row(episode: Episode, tokenizer: Any, *, step: int, kind: str, why: st
         step: Training steps that the weights had seen.
         kind: `train` or `eval`.
         why: `best`, `worst`, `longest`, `sample` or the label of an ending.
+        version_shift: Added to the engine's versions of its weights, which begin anew with each
+            process: what makes them the training steps that the weights had seen.
     """
     trace = Trace(
         step=step,
@@ -100,7 +104,7 @@ def trace_row(episode: Episode, tokenizer: Any, *, step: int, kind: str, why: st
         score=episode.score,
         wall_s=round(episode.wall_s, 4),
         metrics=dict(episode.metrics),
-        info=dict(episode.info),
+        info=_shifted(episode.info, version_shift),
         transcript=[dict(message) for message in episode.transcript],
         segments=[_segment(episode, number, tokenizer) for number in range(len(episode.segments))],
     )
@@ -125,16 +129,80 @@ def parse_trace(row: Row) -> Trace:
         raise ValueError(str(error)) from None
 
 
-def choose_traces(episodes: Sequence[Episode]) -> list[tuple[str, Episode]]:
+class TraceChoice:
+    """Chooses the episodes of a step or an evaluation that are kept whole, as they end.
+
+    Of those that it was given it holds what it may choose, and not the others.
+    """
+
+    def __init__(self, *, spread: bool = False) -> None:
+        """
+        Args:
+            spread: Whether others, spread evenly over all, are kept beside the notable ones.
+        """
+        self._spread = spread
+        self._count = 0
+        self._stride = 1
+        self._evenly: dict[int, Episode] = {}
+        self._best: Episode | None = None
+        self._worst: Episode | None = None
+        self._longest: Episode | None = None
+        self._unscored: dict[str, Episode] = {}
+
+    def add(self, episode: Episode) -> None:
+        """Looks at the next episode."""
+        number, self._count = self._count, self._count + 1
+        if self._spread and number % self._stride == 0:
+            self._evenly[number] = episode
+            if len(self._evenly) > 2 * EVAL_TRACES:
+                self._stride *= 2
+                self._evenly = {
+                    at: kept for at, kept in self._evenly.items() if at % self._stride == 0
+                }
+        if not episode.ending.by_policy:
+            self._unscored.setdefault(episode.ending.label, episode)
+        elif episode.segments or episode.transcript:
+            self._compare(episode)
+
+    def chosen(self) -> list[tuple[str, Episode]]:
+        """The episodes with the reason for each, several reasons joined by `+`."""
+        notable = (("best", self._best), ("worst", self._worst), ("longest", self._longest))
+        found = [(why, episode) for why, episode in notable if episode is not None]
+        found += self._unscored.items()
+        if not self._spread:
+            return _within_bounds(_once(found))
+        room = EVAL_TRACES - len(_once(found))
+        evenly = list(self._evenly.values())
+        stride = max(1, -(-len(evenly) // max(1, room)))
+        found += [("sample", episode) for episode in evenly[::stride]]
+        return _within_bounds(_once(found)[:EVAL_TRACES])
+
+    def _compare(self, episode: Episode) -> None:
+        score = episode.score
+        assert score is not None
+        if self._best is None or score > (self._best.score or 0.0):
+            self._best = episode
+        if self._worst is None or score < (self._worst.score or 0.0):
+            self._worst = episode
+        if self._longest is None or _tokens(episode) > _tokens(self._longest):
+            self._longest = episode
+
+
+def choose_traces(episodes: Iterable[Episode]) -> list[tuple[str, Episode]]:
     """The episodes of a training step that are kept whole, each with the reason."""
-    return _within_bounds(_once(_notable(episodes)))
+    return _choose(episodes, spread=False)
 
 
-def choose_eval_traces(episodes: Sequence[Episode]) -> list[tuple[str, Episode]]:
+def choose_eval_traces(episodes: Iterable[Episode]) -> list[tuple[str, Episode]]:
     """The episodes of an evaluation that are kept whole: the notable ones, then others."""
-    stride = max(1, -(-len(episodes) // EVAL_TRACES))
-    spread = (("sample", episode) for episode in episodes[::stride])
-    return _within_bounds(_once([*_notable(episodes), *spread])[:EVAL_TRACES])
+    return _choose(episodes, spread=True)
+
+
+def _choose(episodes: Iterable[Episode], *, spread: bool) -> list[tuple[str, Episode]]:
+    choice = TraceChoice(spread=spread)
+    for episode in episodes:
+        choice.add(episode)
+    return choice.chosen()
 
 
 def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
@@ -156,25 +224,11 @@ def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
     return texts
 
 
-def _notable(episodes: Sequence[Episode]) -> list[tuple[str, Episode]]:
-    scored = [
-        (episode.score, episode)
-        for episode in episodes
-        if episode.score is not None and (episode.segments or episode.transcript)
-    ]
-    chosen: list[tuple[str, Episode]] = []
-    if scored:
-        chosen = [
-            ("best", max(scored, key=lambda pair: pair[0])[1]),
-            ("worst", min(scored, key=lambda pair: pair[0])[1]),
-            ("longest", max((episode for _, episode in scored), key=_tokens)),
-        ]
-    labels = set()
-    for episode in episodes:
-        if not episode.ending.by_policy and episode.ending.label not in labels:
-            labels.add(episode.ending.label)
-            chosen.append((episode.ending.label, episode))
-    return chosen
+def _shifted(info: Mapping[str, Any], shift: int) -> dict[str, Any]:
+    versions = info.get("weight_versions")
+    if not shift or not isinstance(versions, list | tuple):
+        return dict(info)
+    return {**info, "weight_versions": [version + shift for version in versions]}
 
 
 def _segment(episode: Episode, number: int, tokenizer: Any) -> SegmentTrace:

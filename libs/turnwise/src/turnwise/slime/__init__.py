@@ -6,19 +6,20 @@
 | `--custom-rm-path`                        | `turnwise.slime.reward_func`           |
 | `--custom-reward-post-process-path`       | `turnwise.slime.post_process_rewards`  |
 | `--dynamic-sampling-filter-path`          | `turnwise.slime.dynamic_filter`        |
-| `--rollout-data-postprocess-path`         | `turnwise.slime.turn_mean` (objective) |
+| `--rollout-data-postprocess-path`         | `turnwise.slime.train_data`            |
 | `--custom-rollout-log-function-path`      | `turnwise.slime.rollout_log`           |
 | `--custom-eval-rollout-log-function-path` | `turnwise.slime.eval_log`              |
 
 What to play is `args.turnwise`, a dict that slime reads from the file of `--custom-config-path`
-(see `turnwise.slime.settings`). No converter is needed: slime's own makes the training data from
+(see `turnwise.slime.settings`); `args.turnwise_run_dir` beside it names the run folder
+(`turnwise.slime.files`). No converter is needed: slime's own makes the training data from
 these samples. Written for slime 0.3.1 at commit 624b824a; this package alone imports it.
 """
 
 from turnwise.slime.hooks import close, generate
 from turnwise.slime.logs import eval_log, rollout_log
 from turnwise.slime.rewards import dynamic_filter, post_process_rewards, reward_func
-from turnwise.slime.turns import turn_mean
+from turnwise.slime.training import train_data, turn_mean
 
 __all__ = [
     "close",
@@ -28,5 +29,6 @@ __all__ = [
     "post_process_rewards",
     "reward_func",
     "rollout_log",
+    "train_data",
     "turn_mean",
 ]

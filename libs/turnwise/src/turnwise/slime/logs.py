@@ -1,8 +1,10 @@
 """slime's log hooks: endings, coverage and the ledger beside slime's own numbers.
 
 slime's own statistics are taken over scored samples and go to slime's trackers together with
-ours, whose keys start with `rollout/turnwise/` and `eval/`. Both hooks return True, which tells
-slime that all is logged: its default would average over rewards that lost episodes don't have.
+ours, whose keys start with `rollout/turnwise/` and `eval/`. The run folder gets the rows and traces
+that a run on this machine has, and what the trackers got in a row of its own
+(`turnwise.slime.files`). Both hooks return True, which tells slime that all is logged: its default
+would average over rewards that lost episodes don't have.
 """
 
 from __future__ import annotations
@@ -21,10 +23,15 @@ from slime.observability.metric_utils import (  # type: ignore[import-not-found]
     compute_rollout_step,  # pants: no-infer-dep
 )
 
-from turnwise.slime import books
-from turnwise.slime.hooks import service_metrics
+from turnwise.episode import Episode
+from turnwise.ledger import Ledger
+from turnwise.run.metrics import EvalRow, TrainRow, endings, metric_means, reward_fields
+from turnwise.slime import accounts
+from turnwise.slime.accounts import Period
+from turnwise.slime.files import files_of
 from turnwise.slime.rewards import distinct
-from turnwise.slime.samples import FACTS, score_of
+from turnwise.slime.samples import FACTS, read_episode, score_of
+from turnwise.slime.shared import find_method, find_tokenizer, service_totals
 from turnwise.trials import mean_score, pass_hat_k
 
 logger = logging.getLogger(__name__)
@@ -44,10 +51,11 @@ def rollout_log(
 
     Raises:
         LedgerImbalance: a rollout was started and never accounted for.
+        RunError: the run folder's disk does not take the row.
     """
     if getattr(args, "load_debug_rollout_data", None):
         return False
-    page = books.TRAIN.take()
+    period = accounts.TRAIN.take()
     numbers = dict(rollout_extra_metrics or {})
     scored = [sample for sample in samples if score_of(sample) is not None]
     if scored:
@@ -55,10 +63,16 @@ def rollout_log(
         numbers |= _prefixed(own, "rollout/")
         speed = rollout_metrics.compute_perf_metrics_from_samples(args, scored, rollout_time)
         numbers |= _prefixed(speed, "perf/")
-    numbers |= _prefixed(page.metrics() | service_metrics(), "rollout/turnwise/")
-    logger.info("rollout %d: %s", rollout_id, page.equation())
-    _log(args, numbers, rollout_id, "rollout/step")
-    page.check()
+    numbers |= _prefixed(period.metrics() | service_totals(), "rollout/turnwise/")
+    logger.info("rollout %d: %s", rollout_id, period.equation())
+    found = _track(args, numbers, rollout_id, "rollout/step")
+    files = files_of(args)
+    if files is not None:
+        step = files.begin_rollout(rollout_id)
+        row = train_row(args, step, period, samples, rollout_time)
+        files.append(row, period.traces, find_tokenizer(args))
+        files.append_slime(step, found)
+    period.check()
     return True
 
 
@@ -69,41 +83,127 @@ def eval_log(
 
     `eval/NAME` is the mean score over tasks of their scored rollouts, `eval/NAME/stderr` clustered
     by task, `eval/NAME/coverage` the scored share, `eval/NAME/pass_hat_K` the chance that K
-    rollouts of a task all pass.
+    rollouts of a task all pass. Every data set has a row of its own in the run folder, numbered by
+    the training steps that the weights had seen.
 
     Returns:
         True: all is logged.
 
     Raises:
         LedgerImbalance: a rollout was started and never accounted for.
+        RunError: the run folder's disk does not take the row.
     """
-    page = books.EVAL.take()
+    period = accounts.EVAL.take()
     numbers = dict(extra_metrics or {})
     for name, dataset in data.items():
         numbers |= _dataset(args, name, dataset.get("samples") or [])
-    numbers |= _prefixed(page.metrics() | service_metrics(), "eval/turnwise/")
-    logger.info("eval %d: %s", rollout_id, page.equation())
-    _log(args, numbers, rollout_id, "eval/step")
-    page.check()
+    numbers |= _prefixed(period.metrics() | service_totals(), "eval/turnwise/")
+    logger.info("eval %d: %s", rollout_id, period.equation())
+    found = _track(args, numbers, rollout_id, "eval/step")
+    files = files_of(args)
+    if files is not None:
+        step = files.begin_eval(rollout_id)
+        traces = period.traces
+        for name, dataset in data.items():
+            row = eval_row(args, step, name, dataset.get("samples") or [], period.seconds)
+            files.append(row, traces, find_tokenizer(args))
+            traces = []
+        files.append_slime(step, found)
+    period.check()
     return True
+
+
+def train_row(
+    args: Any, step: int, period: Period, samples: Sequence[Any], rollout_s: float
+) -> TrainRow:
+    """The row of a training step, as far as it is known before the step.
+
+    Args:
+        samples: What is trained on.
+        rollout_s: Seconds that slime took to make them.
+    """
+    method = find_method(args)
+    kept = len({sample.group_index for sample in samples})
+    sampled = sum(one.metrics.get("sampled_tokens", 0.0) for one in period.ended)
+    return TrainRow(
+        step=step,
+        **reward_fields(period.ended),
+        coverage=period.ledger.coverage,
+        ledger=period.ledger.as_dict(),
+        services=dict(method.players()),
+        service_totals=service_totals(),
+        loss=None,
+        kl=None,
+        entropy=None,
+        clip_fraction=None,
+        grad_norm=None,
+        max_logprob_diff=None,
+        trained_tokens=sum(
+            sum(sample.loss_mask or ()) for sample in samples if not sample.remove_sample
+        ),
+        sampled_tokens=int(sampled),
+        tokens_per_s=sampled / rollout_s if rollout_s > 0 else None,
+        groups=kept + sum(period.dropped.values()),
+        groups_kept=kept,
+        groups_dropped=period.dropped,
+        rollout_s=rollout_s,
+        train_s=None,
+        loop_lag_p50_ms=1e3 * period.lag_p50_s,
+        loop_lag_max_ms=1e3 * period.lag_max_s,
+    )
+
+
+def eval_row(
+    args: Any, step: int, dataset: str, samples: Sequence[Any], seconds: float
+) -> EvalRow:
+    """The row of an evaluation on one data set."""
+    episodes = _episodes(samples)
+    ledger = Ledger()
+    for episode in episodes:
+        ledger.start(episode.rollout_id)
+        ledger.settle(episode)
+    scores: dict[str, list[float | None]] = {}
+    for episode in episodes:
+        scores.setdefault(episode.task_id, []).append(episode.score)
+    estimate = mean_score(scores)
+    return EvalRow(
+        step=step,
+        dataset=dataset,
+        reward_mean=estimate.mean,
+        reward_stderr=estimate.stderr,
+        coverage=ledger.coverage,
+        ledger=ledger.as_dict(),
+        endings=endings(episodes),
+        metrics=metric_means(episode.metrics for episode in episodes),
+        baselines={},
+        services=dict(find_method(args).players()),
+        service_totals=service_totals(),
+        eval_s=seconds,
+        scores=scores,
+    )
+
+
+def _episodes(samples: Sequence[Any]) -> list[Episode]:
+    found = [(sample.metadata or {}).get(FACTS) for sample in distinct(samples)]
+    return [read_episode(facts) for facts in found if facts is not None]
 
 
 def _dataset(args: Any, name: str, samples: Sequence[Any]) -> dict[str, Any]:
     rollouts = distinct(samples)
     scores: dict[str, list[float | None]] = {}
-    endings: Counter[str] = Counter()
+    found: Counter[str] = Counter()
     for sample in rollouts:
         facts = (sample.metadata or {}).get(FACTS, {})
         task = facts.get("task_id") or str(sample.prompt)
         scores.setdefault(task, []).append(score_of(sample))
-        endings[facts.get("ending", "unknown")] += 1
+        found[facts.get("ending", "unknown")] += 1
     estimate = mean_score(scores)
     numbers: dict[str, Any] = {
         f"eval/{name}": estimate.mean,
         f"eval/{name}/stderr": estimate.stderr,
         f"eval/{name}/coverage": estimate.trials / len(rollouts) if rollouts else math.nan,
         f"eval/{name}/tasks": estimate.tasks,
-        **{f"eval/{name}/ending/{label}": count for label, count in sorted(endings.items())},
+        **{f"eval/{name}/ending/{label}": count for label, count in sorted(found.items())},
     }
     trials = max((len(row) for row in scores.values()), default=0)
     for k in range(1, trials + 1):
@@ -115,15 +215,18 @@ def _dataset(args: Any, name: str, samples: Sequence[Any]) -> dict[str, Any]:
     return numbers
 
 
-def _log(args: Any, numbers: Mapping[str, Any], rollout_id: int, step_key: str) -> None:
+def _track(
+    args: Any, numbers: Mapping[str, Any], rollout_id: int, step_key: str
+) -> dict[str, Any]:
+    """Gives the numbers to slime's trackers; returns those that are some."""
     found = {
         key: value
         for key, value in numbers.items()
         if not (isinstance(value, float) and math.isnan(value))
     }
     found[step_key] = compute_rollout_step(args, rollout_id)
-    logger.info("%s %d: %s", step_key.split("/")[0], rollout_id, found)
     logging_utils.log(args, found, step_key=step_key)
+    return found
 
 
 def _prefixed(numbers: Mapping[str, Any], prefix: str) -> dict[str, Any]:

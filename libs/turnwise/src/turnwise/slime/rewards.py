@@ -3,12 +3,17 @@
 A rollout may have several samples; it counts once. A sample without a score (lost, cancelled)
 shifts nobody's baseline: it gets advantage 0, carries no trained token, and its raw reward in
 slime's training data is the mean of its scored group, so that slime's own averages do not move.
+
+A method's `group_scores` are taken once a group, before any statistics: by the dynamic filter, which
+sees it first, else by the post-processing. It is given the group's episodes as the samples'
+metadata hold them: endings, scores, metrics and facts, without segments and transcripts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +23,11 @@ from slime.rollout.filter_hub.base_types import (  # type: ignore[import-not-fou
 )
 
 from turnwise.command import StopRun
-from turnwise.group import Drop, advantages, drop_reason
-from turnwise.slime import books
-from turnwise.slime.samples import FACTS, score_of
+from turnwise.group import Drop, advantages, drop_reason, scored_by_group
+from turnwise.method import Method
+from turnwise.slime import accounts
+from turnwise.slime.samples import FACTS, read_episode, reward_for, score_of
+from turnwise.slime.shared import find_method
 
 GROUP_BASELINE = frozenset({"grpo", "gspo", "cispo", "reinforce_plus_plus_baseline"})
 """Estimators whose rewards slime centres by group."""
@@ -52,9 +59,11 @@ def post_process_rewards(args: Any, samples: list[Any]) -> tuple[list[float], li
         Raw and normalised rewards, one for each sample.
 
     Raises:
-        ValueError: no sample of the step has a score.
+        ValueError: no sample of the step has a score, or the method scores a group wrongly.
     """
     samples = list(_flat(samples))
+    for places in _places(samples).values():
+        _score_group(args, _rollout_samples([samples[place] for place in places]))
     scores_N = np.array([_number(score_of(sample)) for sample in samples], dtype=np.float64)
     if samples and np.isnan(scores_N).all():
         raise ValueError(
@@ -86,8 +95,11 @@ def dynamic_filter(args: Any, samples: list[Any], **kwargs: Any) -> Any:
     Raises:
         StopRun: twice `--rollout-batch-size` groups in a row, and at least `MIN_LOST_GROUPS`, had
             too few scored members: slime would sample for ever where a service is gone.
+        ValueError: the method scores the group wrongly.
     """
-    members = [rollout[0] for rollout in _rollout_samples(list(_flat(samples)))]
+    rollouts = _rollout_samples(list(_flat(samples)))
+    _score_group(args, rollouts)
+    members = [rollout[0] for rollout in rollouts]
     scores_G = np.array([_number(score_of(sample)) for sample in members], dtype=np.float64)
     drop = drop_reason(scores_G)
     _check_losses(args, members, drop)
@@ -99,7 +111,7 @@ def dynamic_filter(args: Any, samples: list[Any], **kwargs: Any) -> Any:
 
 
 def _check_losses(args: Any, members: Sequence[Any], drop: Drop | None) -> None:
-    lost = books.TRAIN.count_group(lost=drop is Drop.TOO_FEW_SCORED)
+    lost = accounts.TRAIN.count_group(drop)
     if lost < max(MIN_LOST_GROUPS, 2 * getattr(args, "rollout_batch_size", 0)):
         return
     errors = [facts["error"] for one in members if (facts := (one.metadata or {}).get(FACTS))]
@@ -107,6 +119,29 @@ def _check_losses(args: Any, members: Sequence[Any], drop: Drop | None) -> None:
         f"{lost} groups in a row lost too many of their episodes, most of the last to "
         f"{_main_cause(members)}: {next((error for error in errors if error), 'no error is known')}"
     )
+
+
+def _score_group(args: Any, rollouts: Sequence[Sequence[Any]]) -> None:
+    """Gives the members of a group the scores that the method gives it as a whole, once."""
+    found = [(rollout[0].metadata or {}).get(FACTS) for rollout in rollouts]
+    members = [facts for facts in found if facts is not None]
+    if len(members) < len(found) or any("own_score" in facts for facts in members):
+        return
+    method = find_method(args)
+    if type(method).group_scores is Method.group_scores:
+        return
+    # slime's groups are by index; those of the episodes are the same.
+    episodes = [replace(read_episode(facts), group_id="group") for facts in members]
+    for rollout, facts, episode in zip(
+        rollouts, members, scored_by_group(episodes, method.group_scores), strict=True
+    ):
+        changed = {**facts, "own_score": facts["score"], "score": episode.score}
+        for sample in rollout:
+            sample.metadata = {**sample.metadata, FACTS: changed}
+            if episode.score is not None:
+                sample.reward = reward_for(args, episode.score, evaluation=False)
+        if episode.score is not None:
+            accounts.TRAIN.rescore(episode.rollout_id, episode.score)
 
 
 def distinct(samples: Iterable[Any]) -> list[Any]:

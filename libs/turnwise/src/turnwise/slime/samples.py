@@ -13,8 +13,8 @@ masks a `remove_sample`; a placeholder holds two stop tokens, because an empty r
 on. In evaluation with a reward key a sample without a reward carries {key: None}: slime looks the
 key up in every sample there.
 
-`metadata["turnwise"]` says how the episode ended. `metadata["turnwise_record"]` is what an
-aborted one goes on from (`turnwise.slime.record`).
+`metadata["turnwise"]` says how the episode ended (`facts`). `metadata["turnwise_replay"]` is what an
+aborted one goes on from with `--partial-rollout` (`turnwise.slime.replay`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from __future__ import annotations
 import base64
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 import tokendelta
+from numpy.typing import NDArray
 
 from turnwise.config import ConfigError
-from turnwise.episode import Episode, Limit
-from turnwise.slime.record import Record
+from turnwise.episode import Boundary, Ending, Episode, Limit
+from turnwise.run.jsonl import plain
+from turnwise.slime.replay import EpisodeReplay, KeptTurn
 
+IntArray = NDArray[np.int32]
 FACTS = "turnwise"
-RECORD = "turnwise_record"
+REPLAY = "turnwise_replay"
 TOP_P_KEYS = (
     ("top_p_token_ids", "top_p_token_offsets"),
     ("top_p_kept_token_ids", "top_p_kept_token_offsets"),
@@ -44,7 +47,7 @@ def to_samples(
     args: Any,
     sample: Any,
     episode: Episode,
-    record: Record,
+    replay: EpisodeReplay,
     profile: tokendelta.Profile,
     *,
     evaluation: bool,
@@ -55,7 +58,7 @@ def to_samples(
         args: slime's.
         sample: The `Sample` that slime gave. What it says about the prompt is kept.
         episode: What became of it.
-        record: The turns, with what the server said about each.
+        replay: The turns, with what the server said about each.
         profile: For the tokenizer and a stop token.
         evaluation: Whether slime evaluates.
 
@@ -65,43 +68,70 @@ def to_samples(
             tokens.
     """
     sample.metadata = {**(sample.metadata or {}), FACTS: facts(episode)}
-    sample.metadata.pop(RECORD, None)
+    sample.metadata.pop(REPLAY, None)
     if sample.rollout_id is None:
         sample.rollout_id = sample.index
     if not episode.ending.by_policy:
-        _write_unscored(args, sample, episode, record, profile, evaluation=evaluation)
+        _write_unscored(args, sample, episode, replay, profile, evaluation=evaluation)
         return [sample]
     segments = episode.segments
     if len(segments) > 1 and sample.rollout_id is None:
         raise ConfigError(f"{len(segments)} segments, and the sample has no index to share")
-    masked = record.replayed if _masks_old_turns(args) and not evaluation else 0
+    masks_old = _masks_old_turns(args) and not evaluation
     samples = [sample, *(_sibling(sample) for _ in segments[1:])]
-    unwritten = dict(enumerate(record.turns))
+    unwritten = list(replay.turns.values())
     for one, segment in zip(samples, segments, strict=False):
-        _write_segment(args, one, segment, unwritten, masked)
+        _write_segment(args, one, segment, unwritten, masks_old=masks_old)
         one.response = _text(profile, one.tokens[segment.prompt_length :])
     if not segments:
         _write_placeholder(args, sample, profile)
     cut = episode.ending.limit not in (None, Limit.FORMAT)
     for one in samples:
         one.status = type(sample).Status.TRUNCATED if cut else type(sample).Status.COMPLETED
-        one.reward = _reward(args, episode.score, evaluation=evaluation)
+        one.reward = reward_for(args, episode.score, evaluation=evaluation)
         one.non_generation_time = episode.wall_s - episode.metrics.get("engine_s", 0.0)
     return samples
 
 
 def facts(episode: Episode) -> dict[str, Any]:
-    """What `metadata["turnwise"]` holds: JSON-able."""
+    """What `metadata["turnwise"]` holds: JSON-able, and all that `read_episode` gives back."""
     ending = episode.ending
     return {
+        "rollout_id": episode.rollout_id,
+        "group_id": episode.group_id,
         "task_id": episode.task_id,
         "ending": ending.label,
         "boundary": ending.boundary.value if ending.boundary else None,
+        "limit": ending.limit.value if ending.limit else None,
         "error": ending.error,
         "score": episode.score,
         "wall_s": episode.wall_s,
         "metrics": dict(episode.metrics),
+        "info": plain(episode.info),
     }
+
+
+def read_episode(facts: Mapping[str, Any]) -> Episode:
+    """The episode of such facts, without its segments and transcript."""
+    boundary, limit = facts["boundary"], facts["limit"]
+    ending = Ending(
+        facts["ending"].partition(":")[0],
+        limit=Limit(limit) if limit else None,
+        boundary=Boundary(boundary) if boundary else None,
+        error=facts["error"],
+    )
+    return Episode(
+        rollout_id=facts["rollout_id"],
+        group_id=facts["group_id"],
+        task_id=facts["task_id"],
+        segments=(),
+        ending=ending,
+        score=facts["score"],
+        transcript=(),
+        metrics=facts["metrics"],
+        info=facts["info"],
+        wall_s=facts["wall_s"],
+    )
 
 
 def score_of(sample: Any) -> float | None:
@@ -137,23 +167,23 @@ def _write_unscored(
     args: Any,
     sample: Any,
     episode: Episode,
-    record: Record,
+    replay: EpisodeReplay,
     profile: tokendelta.Profile,
     *,
     evaluation: bool,
 ) -> None:
     cancelled = episode.ending.boundary is None
     clear(sample)
-    if cancelled and record.state():
-        sample.metadata[RECORD] = record.state()
-    if cancelled and record.turns and all(turn["shared"] for turn in record.turns[1:]):
-        _write_turns(args, sample, record.turns)
-        prompt_length = len(record.turns[0]["prompt"])
-        sample.response = _text(profile, sample.tokens[prompt_length:])
+    if cancelled and getattr(args, "partial_rollout", False) and (state := replay.state()):
+        sample.metadata[REPLAY] = state
+    turns = list(replay.turns.values())
+    if cancelled and turns and _is_one_history(turns):
+        _write_turns(args, sample, turns)
+        sample.response = _text(profile, sample.tokens[len(turns[0].prompt) :])
     else:
         _write_placeholder(args, sample, profile)
     sample.remove_sample = True
-    sample.reward = _reward(args, None, evaluation=evaluation)
+    sample.reward = reward_for(args, None, evaluation=evaluation)
     sample.status = type(sample).Status.ABORTED
 
 
@@ -161,8 +191,9 @@ def _write_segment(
     args: Any,
     sample: Any,
     segment: tokendelta.Sample,
-    unwritten: dict[int, dict[str, Any]],
-    masked_turns: int,
+    unwritten: list[KeptTurn],
+    *,
+    masks_old: bool,
 ) -> None:
     """Takes the turns that it writes out of `unwritten`."""
     clear(sample)
@@ -175,12 +206,15 @@ def _write_segment(
             continue
         place = start - segment.prompt_length
         logprobs = segment.logprobs[place : place + len(ids)].tolist()
-        turn = _find_turn(segment.ids[:start].tolist(), ids, unwritten)
-        meta = _meta_for(unwritten.pop(turn), len(ids))
+        turn = _take_turn(segment.ids[:start], segment.ids[start:stop], unwritten)
         sample.append_response_tokens(
-            args, tokens=ids, log_probs=logprobs, trainable=True, meta_info=meta
+            args,
+            tokens=ids,
+            log_probs=logprobs,
+            trainable=True,
+            meta_info=_meta_for(turn, len(ids)),
         )
-        if turn < masked_turns:
+        if turn.replayed and masks_old:
             old.append((place, place + len(ids)))
     assert sample.tokens == segment.ids.tolist()
     assert sample.loss_mask == segment.loss_mask.tolist()
@@ -196,38 +230,44 @@ def _runs(segment: tokendelta.Sample) -> Iterator[tuple[int, int, bool]]:
         yield spans[0].start, spans[-1].stop, turn is not None
 
 
-def _find_turn(
-    before: Sequence[int], ids: Sequence[int], unwritten: Mapping[int, Mapping[str, Any]]
-) -> int:
-    """The first turn that was sampled so after these tokens. A method with a session for each
-    segment numbers its turns anew in each, and may ask the engine for turns that it does not train
-    on."""
-    for number, turn in unwritten.items():
-        new = turn["prompt"]
-        if turn["ids"][: len(ids)] == ids and before[len(before) - len(new) :] == new:
-            return number
+def _take_turn(before: IntArray, ids: IntArray, unwritten: list[KeptTurn]) -> KeptTurn:
+    """Takes out the first turn that was sampled so after these tokens. A method may ask the engine
+    for turns that it does not train on."""
+    for place, turn in enumerate(unwritten):
+        sampled = turn.completion.ids[: len(ids)]
+        if np.array_equal(turn.prompt, before) and np.array_equal(sampled, ids):
+            return unwritten.pop(place)
     raise ValueError(f"a trained run of {len(ids)} tokens is no turn of the engine")
 
 
-def _write_turns(args: Any, sample: Any, turns: Sequence[Mapping[str, Any]]) -> None:
+def _is_one_history(turns: Sequence[KeptTurn]) -> bool:
+    """Whether each turn continues the one before."""
+    return all(
+        turn.session == before.session and turn.after == before.place
+        for before, turn in pairwise(turns)
+    )
+
+
+def _write_turns(args: Any, sample: Any, turns: Sequence[KeptTurn]) -> None:
     """The turns of an unfinished episode, each prompt a continuation of what came before."""
-    sample.tokens = list(turns[0]["prompt"])
+    sample.tokens = turns[0].prompt.tolist()
     for number, turn in enumerate(turns):
         if number:
-            sample.append_response_tokens(args, tokens=turn["prompt"], trainable=False)
+            since = turn.prompt[len(turns[number - 1].tokens) :]
+            sample.append_response_tokens(args, tokens=since.tolist(), trainable=False)
         sample.append_response_tokens(
             args,
-            tokens=turn["ids"],
-            log_probs=turn["logprobs"],
+            tokens=turn.completion.ids.tolist(),
+            log_probs=turn.completion.logprobs.tolist(),
             trainable=True,
-            meta_info=_meta_for(turn, len(turn["ids"])),
+            meta_info=_meta_for(turn, len(turn.completion.ids)),
         )
 
 
-def _meta_for(turn: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _meta_for(turn: KeptTurn, count: int) -> dict[str, Any]:
     """The turn's `meta_info` for its first `count` tokens, those that are trained."""
-    meta = dict(turn["meta"])
-    if count == len(turn["ids"]):
+    meta = dict(turn.meta)
+    if count == len(turn.completion.ids):
         return meta
     for ids_key, offsets_key in TOP_P_KEYS:
         if meta.get(ids_key) is not None and meta.get(offsets_key) is not None:
@@ -271,7 +311,8 @@ def _sibling(sample: Any) -> Any:
     return sibling
 
 
-def _reward(args: Any, score: float | None, *, evaluation: bool) -> Any:
+def reward_for(args: Any, score: float | None, *, evaluation: bool) -> Any:
+    """A score as slime has rewards: under its reward key where it has one."""
     names = ("reward_key", "eval_reward_key") if evaluation else ("reward_key",)
     keys = [key for name in names if (key := getattr(args, name, None))]
     if not keys or (score is None and not evaluation):

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from turnwise.config import ConfigError
 from turnwise.engine import SamplingParams
 from turnwise.method import Method
 from turnwise.method import make_method as make_by_name
-
-SHARED_DEFAULTS = {"tool_format": None, "on_rewrite": "keep"}
-DEFAULT_TOOL_FORMAT = "qwen25"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +22,17 @@ class Settings:
 
     Attributes:
         method: Name or import path.
-        options: What is left for the method.
-        objective: How losses are averaged (`turnwise.objective`); None leaves it to slime's flags.
-        tool_format: A name of `toolparse.formats()`.
-        on_rewrite: What to do where the template rewrites history (see `tokendelta.Session`).
+        options: The method's.
     """
 
     method: str
     options: Mapping[str, Any]
-    objective: str | None
-    tool_format: str
-    on_rewrite: Literal["keep", "fork", "error"]
 
 
 def read_settings(args: Any) -> Settings:
     """
     Raises:
-        ConfigError: `args.turnwise` is missing or wrong, or does not go with slime's own flags.
+        ConfigError: `args.turnwise` is missing or wrong.
     """
     given = getattr(args, "turnwise", None)
     if not isinstance(given, Mapping) or not isinstance(given.get("method"), str):
@@ -50,22 +41,10 @@ def read_settings(args: Any) -> Settings:
             f"found {type(given).__name__}: give --custom-config-path a file with turnwise: "
             "{method: tau, ...}"
         )
-    options = {key: value for key, value in given.items() if key != "method"}
-    shared = {key: options.pop(key, default) for key, default in SHARED_DEFAULTS.items()}
-    on_rewrite = shared["on_rewrite"]
-    if on_rewrite not in ("keep", "fork", "error"):
-        raise ConfigError(f"turnwise.on_rewrite: must be keep, fork or error, found {on_rewrite!r}")
-    server_format = getattr(args, "sglang_tool_call_parser", None)
-    return Settings(
-        method=given["method"],
-        options=options,
-        objective=options.get("objective"),
-        tool_format=shared["tool_format"] or server_format or DEFAULT_TOOL_FORMAT,
-        on_rewrite=on_rewrite,
-    )
+    return Settings(given["method"], {key: given[key] for key in given if key != "method"})
 
 
-def make_method(settings: Settings) -> Method:
+def make_method(settings: Settings) -> Method[Any, Any]:
     """
     Raises:
         ConfigError: there is no such method, or its options are wrong.
@@ -76,7 +55,7 @@ def make_method(settings: Settings) -> Method:
         raise ConfigError(f"turnwise.{error}") from None
 
 
-def fans_out(args: Any, settings: Settings, method: Method) -> bool:
+def fans_out(args: Any, settings: Settings, method: Method[Any, Any]) -> bool:
     """Whether every episode of the run comes back as a list of samples.
 
     slime takes either one sample from each episode of a run or a list from each.
@@ -85,9 +64,10 @@ def fans_out(args: Any, settings: Settings, method: Method) -> bool:
         ConfigError: with `--partial-rollout`, which keeps single samples alone, or `--group-rm`,
             which writes rewards into them.
     """
-    lists = method.fans_out or settings.on_rewrite == "fork"
+    on_rewrite = method.options.on_rewrite
+    lists = method.fans_out or on_rewrite == "fork"
     several = (
-        f"turnwise.method {settings.method} with turnwise.on_rewrite {settings.on_rewrite} "
+        f"turnwise.method {settings.method} with turnwise.on_rewrite {on_rewrite} "
         "makes several of one episode"
     )
     if lists and getattr(args, "partial_rollout", False):

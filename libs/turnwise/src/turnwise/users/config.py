@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from turnwise.engine.chat import ChatClient, ChatConfig
 from turnwise.episode import Boundary
+from turnwise.models.client import ChatClient
+from turnwise.models.config import ChatConfig
 from turnwise.spend import Spend
 from turnwise.users.cache import CachedUser, ReplyCache
 from turnwise.users.human import HumanUser, Terminal

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 
 from taubench.task import STOP, Task
 
-from turnwise.engine.chat import ChatClient, Message
 from turnwise.episode import Boundary, BoundaryError
+from turnwise.models.client import ChatClient, Message
 from turnwise.users import prompts
 from turnwise.users.markers import (
     Words,
