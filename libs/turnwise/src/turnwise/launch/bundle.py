@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from turnwise.command import PreflightError
-from turnwise.method import BUILT_IN
+from turnwise.method import find_method
 
 PACKAGES = ("turnwise", "tokendelta", "toolparse", "sandbox", "taubench", "apps")
 # A method that needs one of these imports it, so where it is missing nothing needs it.
@@ -54,7 +54,7 @@ def write_bundle(path: Path, files: Mapping[str, str], method: str) -> int:
                 f"{package} has no compiled extension, so no node could load it; run from a "
                 "build of this product (./pants run, or a packaged .pex)"
             )
-    module = BUILT_IN[method].partition(":")[0]
+    module = find_method(method).__module__
     if f"{module.replace('.', '/')}.py" not in members:
         raise PreflightError(
             f"{module} is not installed here, so no node could play {method}; start the run with "

@@ -1,8 +1,8 @@
 """A run of the cluster as one TOML file: slime's options in sections, ours in three more.
 
     [model]     name = "qwen3-4B-Instruct-2507"     a model of slime, args = [...] after it
-    [tau]       what the hooks do; the section's name is the method, a built-in one, and its keys
-                are the method's options (`turnwise.method.OPTIONS`), tables within it included
+    [tau]       what the hooks do; the section's name is the method, and its keys are the method's
+                options, tables within it included
     [ray]       where the job runs
     [cluster] [ckpt] [rollout] [optimizer] [grpo] [wandb] [perf] [eval] [sglang] [misc]
                 slime's flags by their names without dashes, in any of them
@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field, SerializeAsAny, field_validator, model_va
 
 from turnwise.config import Config, ConfigError
 from turnwise.launch.flags import Flag, find_flag, model_arguments, split_arguments, unknown
-from turnwise.method import OPTIONS, options_class
+from turnwise.method import find_method
 
 # The order in which a plan lists the sections.
 SECTIONS = (
@@ -39,8 +39,7 @@ SECTIONS = (
     "misc",
 )
 ConfigT = TypeVar("ConfigT", bound=Config)
-METHODS = tuple(OPTIONS)
-OURS = ("model", *METHODS, "ray")
+OURS = ("model", "ray")
 
 
 class ModelConfig(Config):
@@ -142,35 +141,41 @@ def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = 
         raise ConfigError(f"--config {path}: {error.strerror or error}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    section = _method(data, method, path)
     _check_shape(data, path)
     for name, values in split_arguments(overrides):
         try:
-            _override(data, name.removeprefix("--"), values)
+            _override(data, name.removeprefix("--"), values, section)
         except ConfigError as error:
             raise ConfigError(f"command line: {error}") from None
     try:
-        return _build(data, _method(data, method))
+        return _build(data, section)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 
 
-def _method(data: Mapping[str, Any], wanted: str | None) -> str:
-    found = [name for name in METHODS if name in data]
-    if len(found) != 1:
-        sections = " or ".join(f"[{name}]" for name in METHODS)
-        has = " and ".join(f"[{name}]" for name in found) or "none"
-        raise ConfigError(f"one section must name the method, {sections}; found {has}")
-    if wanted not in (None, *found):
-        raise ConfigError(f"[{found[0]}]: this command is for [{wanted}]; use {found[0]}'s own")
-    return found[0]
+def _method(data: Mapping[str, Any], wanted: str | None, path: Path) -> str:
+    """The method, which is the section's name."""
+    others = [name for name in data if name not in (*OURS, *SECTIONS)]
+    if wanted is None and not others:
+        raise ConfigError(f"{path}: one section must name the method, such as [tau]; found none")
+    method = wanted or others[0]
+    wrong = [name for name in others if name != method]
+    try:
+        find_method(method)
+    except ConfigError:
+        if wanted is not None:
+            raise
+        wrong = others
+    if wrong:
+        names = (*OURS, *SECTIONS, *([method] if wanted else []))
+        raise ConfigError(f"{path}: {unknown(wrong[0], names, 'section')}")
+    return method
 
 
 def _check_shape(data: Mapping[str, Any], path: Path) -> None:
     homes: dict[str, str] = {}
     for section, content in data.items():
-        if section not in (*OURS, *SECTIONS):
-            name = unknown(section, (*OURS, *SECTIONS), "section")
-            raise ConfigError(f"{path}: {name}")
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: {section}: must be a section, [{section}]")
         for key in content if section in SECTIONS else ():
@@ -179,9 +184,9 @@ def _check_shape(data: Mapping[str, Any], path: Path) -> None:
             homes[key] = section
 
 
-def _override(data: dict[str, Any], name: str, values: list[str]) -> None:
+def _override(data: dict[str, Any], name: str, values: list[str], method: str) -> None:
     section, dot, key = name.partition(".")
-    if dot and section in OURS:
+    if dot and section in (*OURS, method):
         place = data.setdefault(section, {})
         key, dot, inner = key.partition(".")
         if dot:
@@ -191,7 +196,7 @@ def _override(data: dict[str, Any], name: str, values: list[str]) -> None:
         place[key] = values[0] if len(values) == 1 else values
         return
     if dot and section not in SECTIONS:
-        raise ConfigError(unknown(section, (*OURS, *SECTIONS), "section"))
+        raise ConfigError(unknown(section, (*OURS, method, *SECTIONS), "section"))
     flag = find_flag(key if dot else name)
     bare = flag.name.removeprefix("--")
     homes = [home for home in SECTIONS if bare in data.get(home, {})]
@@ -215,7 +220,7 @@ def _build(data: Mapping[str, Any], method: str) -> RunConfig:
     return RunConfig(
         model=_section(ModelConfig, data, "model"),
         method=method,
-        method_options=_section(options_class(method), data, method),
+        method_options=_section(find_method(method).Options, data, method),
         ray=_section(RayConfig, data, "ray"),
         options=options,
     )

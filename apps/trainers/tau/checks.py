@@ -1,33 +1,34 @@
-"""Checks of what a tau run is made of: tasks, grader, chat template, tool calls, customer."""
+"""tau's lines of `check`: chat template, tool calls, tasks, grader, user, price."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokendelta
 import toolparse
-from taubench import (
-    SPLITS,
-    Environment,
-    Task,
-    load_tasks,
-    noop_baseline,
-)
-from taubench.fewshot import demonstrated
-from taubench.method import TauOptions
-
-from turnwise.launch.plan import Plan
+from taubench import Environment, Task, load_tasks, noop_baseline
+from turnwise.command import PreflightError
+from turnwise.config import ConfigError
 from turnwise.launch.rules import whole
-from turnwise.preflight import Line, fail, note, ok
+from turnwise.method import Services
+from turnwise.preflight import Check, Line, fail, note, ok, skip
+from turnwise.rows import Row
 
-PING_TIMEOUT_S = 20.0
+from apps.trainers.tau.options import TauOptions
+from apps.trainers.tau.users import ask_users, make_users
+
+if TYPE_CHECKING:
+    from turnwise.launch.plan import Plan
+
+    from apps.trainers.tau.method import TauMethod
+
+ASK_DEADLINE_S = 20.0
 # List prices in US dollars per million tokens read and written. Gemini's as its pricing page said
 # on 2026-10-07, OpenAI's on several pages of 2026; [tau.user] read-price and write-price go first.
 PRICES = {
@@ -36,12 +37,60 @@ PRICES = {
     "gpt-4o-mini": (0.15, 0.60),
     "gpt-4o": (2.50, 10.00),
 }
-# What the estimate assumes of a conversation: the offline customer takes 5.6 to 7 turns a task.
+# What the estimate assumes of a conversation: the offline user takes 5.6 to 7 turns a task.
 TURNS, TOKENS_A_TURN, RULES_TOKENS, REPLY_TOKENS = 7, 100, 250, 40
 CHARS_A_TOKEN = 4
 
 
-def check_rows(name: str, path: Path, tau: TauOptions) -> tuple[Line, list[Task]]:
+def make_checks(method: TauMethod, plan: Plan) -> dict[str, Check]:
+    """The checks by the names of their lines."""
+    folder = Path(plan.value("--hf-checkpoint") or "")
+    return {
+        "template": lambda: template(method.options, plan, folder),
+        "data": lambda: data(method, plan),
+        "user": lambda: check_user(method.options, plan),
+    }
+
+
+def template(tau: TauOptions, plan: Plan, folder: Path) -> Iterator[Line]:
+    """The chat template and how tool calls look in it."""
+    if not folder.is_dir():
+        yield skip("template", f"{folder} is no folder")
+        return
+    try:
+        tokenizer = load_tokenizer(folder)
+    except (OSError, ValueError) as error:
+        said = " ".join(str(error).split())[:200]
+        yield fail("template", f"no tokenizer from {folder}: {said}", "download the model again")
+        return
+    yield from check_template(tokenizer, tau)
+    if tokenizer.chat_template:
+        yield check_tool_format(tokenizer, tau, plan)
+
+
+def data(method: TauMethod, plan: Plan) -> Iterator[Line]:
+    """The data files, the grader on their tasks, and what the user will cost."""
+    path = plan.value("--prompt-data")
+    if path is None:
+        yield fail("data", "there is no prompt-data", "set [rollout] prompt-data")
+        return
+    if plan.value("--input-key") != "index":
+        yield fail("data", "the hooks read the task's index", 'set [rollout] input-key = "index"')
+    line, tasks = check_rows("data", Path(path), method)
+    yield line
+    pairs = plan.options.get("--eval-prompt-data", [])
+    graded = list(tasks)
+    for name, file in zip(pairs[::2], pairs[1::2], strict=True):
+        line, more = check_rows(f"data {name}", Path(file), method)
+        yield line
+        graded += more
+    if graded:
+        yield check_grader(graded)
+    if tasks:
+        yield check_price(method.options, plan, tasks)
+
+
+def check_rows(name: str, path: Path, method: TauMethod) -> tuple[Line, list[Task]]:
     """The line on a data file, and the tasks that its rows name."""
     mend = "write it with: tau:prepare -- --local-dir DIR"
     try:
@@ -52,22 +101,18 @@ def check_rows(name: str, path: Path, tau: TauOptions) -> tuple[Line, list[Task]
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
+        where = f"{path}:{number}"
         try:
-            tasks.append(_task(json.loads(line), tau))
+            row = json.loads(line)
+            tasks.append(
+                method.task(Row(row["index"], metadata=row.get("metadata") or {}, where=where))
+            )
+        except ConfigError as error:
+            return fail(name, str(error), mend), []
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            return fail(name, f"{path}:{number}: {error}", mend), []
+            return fail(name, f"{where}: {type(error).__name__}: {error}", mend), []
     if not tasks:
         return fail(name, f"{path}: no rows", mend), []
-    shown = _shown(tau, tasks)
-    if shown:
-        return (
-            fail(
-                name,
-                f"{path}: few-shot shows the answers of {shown} of its tasks in the prompt",
-                "leave them out: tau:prepare -- --exclude demonstrated",
-            ),
-            tasks,
-        )
     flagged = sum(task.flags.gt_write_fails for task in tasks)
     place = ", ".join(sorted({f"{task.domain} {task.split}" for task in tasks}))
     found = f"{path}: {len(tasks)} tasks of {place}"
@@ -81,30 +126,6 @@ def check_rows(name: str, path: Path, tau: TauOptions) -> tuple[Line, list[Task]
             tasks,
         )
     return ok(name, found), tasks
-
-
-def _shown(tau: TauOptions, tasks: Sequence[Task]) -> int:
-    """How many of the tasks the policy is shown as demonstrations."""
-    if tau.agent_strategy != "few-shot":
-        return 0
-    shown = {task.id for task in demonstrated(tau.env)}
-    return sum(task.id in shown for task in tasks)
-
-
-def _task(row: Mapping[str, Any], tau: TauOptions) -> Task:
-    index = row["index"]
-    metadata = row.get("metadata") or {}
-    domain, split = metadata.get("env", tau.env), metadata.get("task_split", tau.task_split)
-    if split not in SPLITS.get(domain, {}):
-        raise ValueError(f"there is no {domain} {split}")
-    tasks = load_tasks(domain, split)
-    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(tasks):
-        raise ValueError(f"index {index!r}, but {domain} {split} has 0 to {len(tasks) - 1}")
-    task = tasks[index]
-    instruction = metadata.get("instruction", task.instruction)
-    if instruction != task.instruction:
-        raise ValueError(f"the instruction is not that of {task.id}")
-    return task
 
 
 def check_grader(tasks: Sequence[Task]) -> Line:
@@ -191,7 +212,7 @@ def check_tool_format(tokenizer: Any, tau: TauOptions, plan: Plan) -> Line:
     shown_tools = {tool["function"]["name"] for tool in tools}
     action = next(
         action
-        for task in load_tasks(tau.env, tau.task_split)
+        for task in load_tasks(tau.env, tau.row_split)
         for action in task.actions
         if action.kwargs and action.name in shown_tools
     )
@@ -222,46 +243,34 @@ def _check_room(tokenizer: Any, prompt: str, said: str, plan: Plan) -> Line:
 
 
 def check_user(tau: TauOptions, plan: Plan) -> Line:
-    """One short request to the endpoint of the simulated customer."""
-    if tau.user.strategy == "offline":
+    """One short request to the endpoint of the simulated user."""
+    user = tau.user
+    if user.strategy == "offline":
         return ok("user", "the offline customer needs no endpoint")
-    if tau.user.user_replay:
-        return ok("user", f"replies come from {tau.user.user_cache} alone")
-    if tau.user.sglang:
-        return _check_served(tau.user.sglang, plan)
-    key = os.environ.get(tau.user.key_env, "") if tau.user.key_env else ""
-    if tau.user.key_env and not key:
-        mend = f"export {tau.user.key_env} here and on the nodes, or set [tau.user] key-env"
-        return fail("user", f"the variable {tau.user.key_env} is not set", mend)
-    url = f"{tau.user.base_url.rstrip('/')}/chat/completions"
-    content = {
-        "model": tau.user.model,
-        "messages": [{"role": "user", "content": "Say yes."}],
-        "max_tokens": 8,
-    }
-    headers = {"Content-Type": "application/json"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    request = urllib.request.Request(url, json.dumps(content).encode(), headers)
+    if user.sglang:
+        return _check_served(user.sglang, plan)
     begun = time.monotonic()
     try:
-        with urllib.request.urlopen(request, timeout=PING_TIMEOUT_S) as response:
-            answer = json.load(response)
-        choices = answer["choices"]
-        assert choices and isinstance(choices[0]["message"], dict)
-    except urllib.error.HTTPError as error:
-        said = " ".join(error.read(300).decode(errors="replace").split()).replace(
-            key or "\0", "***"
-        )
-        return fail("user", f"{url} answers {error.code}: {said}", _mend_status(error.code, tau))
-    except (OSError, urllib.error.URLError) as error:
-        reason = getattr(error, "reason", error)
-        return fail("user", f"{url}: {reason}", "look at [tau.user] base-url and at the network")
-    except (ValueError, KeyError, TypeError, AssertionError):
-        mend = "name an OpenAI-compatible endpoint in [tau.user] base-url"
-        return fail("user", f"{url} gives no chat completion", mend)
+        asyncio.run(_ask(tau))
+    except ConfigError as error:
+        mend = "set it here and on the nodes, or change [tau.user]"
+        return fail("user", f"[tau.user] {error}", mend)
+    except PreflightError as error:
+        mend = "look at [tau.user] base-url, model and key-env, at the quota and at the network"
+        return fail("user", str(error), mend)
+    if user.user_replay:
+        return ok("user", f"replies come from {user.user_cache} alone")
     took = time.monotonic() - begun
-    return ok("user", f"{tau.user.model} at {tau.user.base_url} answers in {took:.1f} s")
+    return ok("user", f"{user.model} at {user.base_url} answers in {took:.1f} s")
+
+
+async def _ask(tau: TauOptions) -> None:
+    # The run is slime's, which serves models by name; none is asked for here.
+    users = make_users(tau.user, Services(server=lambda name: ""))
+    try:
+        await ask_users(users, ASK_DEADLINE_S)
+    finally:
+        await users.close()
 
 
 def _check_served(model: str, plan: Plan) -> Line:
@@ -278,16 +287,6 @@ def _check_served(model: str, plan: Plan) -> Line:
         mend = "give one of its models that name"
         return fail("user", f"{path} has no model {model}", mend)
     return ok("user", f"slime serves {model}; it is asked once the run has started")
-
-
-def _mend_status(status: int, tau: TauOptions) -> str:
-    if status in (401, 403):
-        return f"the key in {tau.user.key_env} is not accepted"
-    if status == 404:
-        return f"look at [tau.user] base-url and model {tau.user.model}"
-    if status == 429:
-        return "the quota is used up or too small for a run; see the provider's limits"
-    return "try again; if it stays so, ask the provider"
 
 
 def check_price(tau: TauOptions, plan: Plan, tasks: Sequence[Task]) -> Line:

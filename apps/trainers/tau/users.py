@@ -1,0 +1,52 @@
+"""Who plays the user: from options to users that answer."""
+
+from __future__ import annotations
+
+from turnwise.command import PreflightError
+from turnwise.config import ConfigError
+from turnwise.episode import BoundaryError
+from turnwise.method import Services
+from turnwise.users import UserConfig, UserMaker
+
+
+def make_users(config: UserConfig, services: Services) -> UserMaker:
+    """
+    Raises:
+        ConfigError: they can't be had here.
+    """
+    if config.strategy == "human" and services.server is not None:
+        raise ConfigError(
+            "user.strategy: nobody sits at the terminals of a cluster's nodes; use llm or offline"
+        )
+    if config.sglang and services.server is None:
+        raise ConfigError("user.sglang: is for runs through slime, which serves it")
+    if services.server is not None:
+        try:
+            config = config.served_at(services.server)
+        except ConfigError as error:
+            raise ConfigError(f"user.sglang: {error}") from None
+    try:
+        return UserMaker(config, environ=services.environ)
+    except ConfigError as error:
+        raise ConfigError(f"user.{error}") from None
+
+
+async def ask_users(users: UserMaker, deadline_s: float) -> None:
+    """Finds out by one short request whether their endpoint answers, if they have one.
+
+    Raises:
+        PreflightError: it does not.
+    """
+    if users.client is None:
+        return
+    try:
+        reply = await users.client.complete(
+            [{"role": "user", "content": "Hello"}],
+            usable=lambda words: True,
+            deadline_s=deadline_s,
+            extra={"max_tokens": 16},
+        )
+    except BoundaryError as error:
+        raise PreflightError(f"user: no answer: {error}") from None
+    if not (reply.text or reply.finish):
+        raise PreflightError(f"user: {users.config.base_url}: an answer without a choice")
