@@ -8,7 +8,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from sandbox import Denied, Ran, Sandbox, SandboxConfig, SandboxUnavailable, Tier, interpreter
+from sandbox import (
+    Denied,
+    Ran,
+    Sandbox,
+    SandboxBroken,
+    SandboxConfig,
+    SandboxUnavailable,
+    Tier,
+    interpreter,
+)
 
 FILL = """
 import os, time
@@ -33,13 +42,17 @@ print("done")
 """
 
 
-def without_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on no interpreter can mount a file system."""
-    wanted = "quota.enter(base)"
+def changed(monkeypatch: pytest.MonkeyPatch, wanted: str, other: str) -> None:
+    """From here on interpreters have `other` in place of `wanted` in their sources."""
     modules = interpreter.modules()
     assert any(wanted in source for _, source in modules)
-    changed = [(name, source.replace(wanted, "False")) for name, source in modules]
-    monkeypatch.setattr(interpreter, "modules", lambda: changed)
+    replaced = [(name, source.replace(wanted, other)) for name, source in modules]
+    monkeypatch.setattr(interpreter, "modules", lambda: replaced)
+
+
+def without_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on no interpreter can mount a file system."""
+    changed(monkeypatch, "quota.enter(base)", "False")
 
 
 @contextlib.asynccontextmanager
@@ -121,3 +134,32 @@ async def test_where_nothing_can_be_mounted_the_landlock_tier_says_so(
         assert isinstance(await sandbox.run("open('f', 'w').write('x')"), Ran)
         (base,) = tmp_path.iterdir()
         assert list(base.iterdir()) == []
+
+
+async def test_without_mounts_what_has_no_name_is_held_by_the_largest_file_and_gone_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    without_mounts(monkeypatch)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = "import os\nf = open('f', 'wb', buffering=0)\nos.unlink('f')\nf.write(bytes(4 << 20))\n"
+    async with opened("landlock") as sandbox:
+        result = await sandbox.run(f"{code}print('most')\nf.write(b'x')")
+        assert isinstance(result, Denied) and result.out == "most\n", result
+        assert "too large" in result.what
+        (base,) = tmp_path.iterdir()
+        assert list(base.iterdir()) == []
+
+
+@pytest.mark.parametrize("mounts", [True, False], ids=["mounts", "no mounts"])
+async def test_only_a_disk_that_others_can_fill_is_infrastructure_when_it_is_full(
+    monkeypatch: pytest.MonkeyPatch, mounts: bool
+) -> None:
+    if not mounts:
+        without_mounts(monkeypatch)
+    changed(monkeypatch, "_ROOM_BYTES = 1 << 20", "_ROOM_BYTES = 1 << 80")
+    async with opened("landlock") as sandbox:
+        result = await sandbox.run("raise OSError(28, 'No space left on device')")
+        if sandbox.quotas:
+            assert isinstance(result, Denied), result
+        else:
+            assert isinstance(result, SandboxBroken) and "full" in result.what, result
