@@ -96,9 +96,7 @@ async def test_a_mistake_in_a_method_loses_its_episode_alone(
 async def test_a_wrong_row_is_a_configuration_error_not_a_lost_episode(
     args: Callable[..., Any],
 ) -> None:
-    with pytest.raises(
-        ConfigError, match="the row of sample 0: .* 0 to 499, found '500'"
-    ):
+    with pytest.raises(ConfigError, match="the row of sample 0: .* 0 to 499, found '500'"):
         await generate(args(), Sample(prompt="500", index=0), PARAMS)
     assert accounts.TRAIN.take().started == 0
 
