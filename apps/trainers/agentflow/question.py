@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from turnwise.answers.labels import read_answer
 from turnwise.config import ConfigError
 from turnwise.rows import Row
 
@@ -26,11 +26,11 @@ class Question:
 def to_question(row: Row) -> Question:
     """The question of a data row.
 
-    Its prompt is text, or messages of which the last one of the user counts. Its label is text or a
-    number, a list of one of them, or an object that has it under `ground_truth`.
+    Its prompt is text, or messages of which the last one of the user counts. Its answer is what
+    `turnwise.answers.labels` finds in its label.
 
     Raises:
-        ConfigError: naming the row, there is no question or no answer.
+        ConfigError: naming the row, there is no question, or no answer that anything could equal.
     """
     where = row.where or (f"row {row.id}" if row.id else "--prompt-data")
     text = row.prompt if isinstance(row.prompt, str) else _last_words(row.prompt)
@@ -38,13 +38,7 @@ def to_question(row: Row) -> Question:
         raise ConfigError(
             f"{where}: the prompt has no question: {row.prompt!r:.80}; is --input-key right?"
         )
-    answer = _answer(row.label)
-    if not answer:
-        raise ConfigError(
-            f"{where}: {text[:80]!r} has no answer, its label is {row.label!r:.80}; is --label-key"
-            " right?"
-        )
-    return Question(text, answer)
+    return Question(text, read_answer(row.label, where))
 
 
 def _last_words(prompt: object) -> str:
@@ -55,13 +49,3 @@ def _last_words(prompt: object) -> str:
             content = message.get("content")
             return content if isinstance(content, str) else ""
     return ""
-
-
-def _answer(label: Any) -> str:
-    if isinstance(label, Mapping):
-        label = label.get("ground_truth")
-    if isinstance(label, list | tuple) and len(label) == 1:
-        label = label[0]
-    if isinstance(label, bool) or not isinstance(label, str | int | float):
-        return ""
-    return str(label).strip()
