@@ -57,9 +57,7 @@ UPDATES = 2
 MAX_NEW_TOKENS = 128
 MAX_TURNS = 8
 CONTEXT = 1024
-OPTIONS = TauOptions(
-    prompt="compact", max_turns=MAX_TURNS, user=UserConfig(strategy="offline")
-)
+OPTIONS = TauOptions(prompt="compact", max_turns=MAX_TURNS, user=UserConfig(strategy="offline"))
 SETTINGS = UpdateSettings(lr=3e-4, eps_clip=0.2, eps_clip_high=0.28, adam_beta2=0.98)
 
 
