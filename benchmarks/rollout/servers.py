@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2] / "libs/turnwise/tests"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "libs/turnwise/tests/slime_standin"))
 
-from slime_standin.servers import Call, FakeSGLang, FakeUser, Turn
 from transformers import AutoTokenizer
+from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Turn
 
 from benchmarks.rollout.method import TURNS
 
@@ -36,7 +36,7 @@ async def serve(policy_s: float, user_s: float, folder: str) -> None:
     def say(messages: list[dict[str, str]]) -> str:
         return "###STOP###" if len(messages) >= 2 * TURNS else "I would like to return the watch."
 
-    engine, user = FakeSGLang(answer), FakeUser(say, delay_s=user_s)
+    engine, user = FakeSGLang(answer), FakeChat(say, delay_s=user_s)
     async with engine, user:
         print(json.dumps({"engine": engine.port, "user": user.port}), flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

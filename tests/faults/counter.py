@@ -18,13 +18,13 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 from slime_standin.contract import make_args, to_train_data
 from slime_standin.desk import Desk, make_tokenizer, openings, prompts
 from slime_standin.methods import EndpointUser, TauWith
-from slime_standin.servers import Call, FakeSGLang, FakeUser, Misbehaviour
 from taubench.method import TauOptions
 from turnwise.engine.http import HttpPool
 from turnwise.episode import Episode
 from turnwise.method import Job, Method
 from turnwise.slime import close as close_connections
 from turnwise.slime import hooks, rollout_log
+from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Misbehaviour
 from turnwise.users import UserConfig
 
 EPISODES = 8
@@ -112,7 +112,7 @@ async def play(
     with nothing_left_behind():
         pool = quick()
         server = FakeSGLang(Desk(make_tokenizer(), asks=1).answer)
-        customer = FakeUser(says)
+        customer = FakeChat(says)
         async with server, customer:
             monkeypatch.setattr(
                 Counter,

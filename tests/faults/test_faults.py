@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from slime_standin.servers import (
+from turnwise.testing.servers import (
     Misbehaviour,
     body,
     cut,

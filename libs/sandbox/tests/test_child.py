@@ -200,6 +200,29 @@ def test_what_is_too_much_in_a_folder_is_named(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_folder_that_keeps_its_owner_out_is_looked_into(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    os.chmod(tmp_path, 0o777)
+    pid = os.fork()
+    if pid == 0:
+        found: str | None = "no answer"
+        try:
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
+            os.umask(0)
+            for name, mode in (("hidden", 0o300), ("listed", 0o400), ("shut", 0o000)):
+                os.mkdir(name, 0o700, dir_fd=folder)
+                inner = os.open(name, os.O_RDONLY, dir_fd=folder)
+                with open(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=inner), "wb") as file:
+                    file.write(bytes(30_000))
+                os.fchmod(inner, mode)
+            found = tree.overfull(folder, 75_000)
+        finally:
+            os._exit(0 if found and "bytes on disk" in found else 1)
+    os.close(folder)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.trainers.agentflow.fences import after_thinking, read_code
 from apps.trainers.agentflow.parse import (
     CONTEXT,
     JUSTIFICATION,
@@ -17,8 +18,6 @@ from apps.trainers.agentflow.parse import (
     TOOL_NAME,
     Malformed,
     NextStep,
-    after_thinking,
-    read_code,
     read_command,
     read_step,
     read_verdict,

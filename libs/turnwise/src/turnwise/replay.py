@@ -1,9 +1,10 @@
 """What the services of an interrupted episode have answered, so that it can go on where it was.
 
 The episode loop is run again from its start. A call that was recorded is answered from the record,
-and must ask what was asked then; after the record the real service takes over. Calls of one service
+and must ask what was asked then; after the record the real service takes over. Calls of one name
 may be under way at once: each has its place in the order in which they were made, and a place whose
-call was broken off is asked for again.
+call was broken off is asked for again. Parts of an episode that run side by side, so that their
+calls come in no fixed order, ask under names of their own.
 """
 
 from __future__ import annotations
@@ -32,9 +33,7 @@ class Replay:
     @property
     def calls(self) -> dict[str, list[dict[str, Any]]]:
         """Of each name `place`, `asked` and `answer` of each call, in order. JSON-able."""
-        return {
-            name: [made[place] for place in sorted(made)] for name, made in self._calls.items()
-        }
+        return {name: [made[place] for place in sorted(made)] for name, made in self._calls.items()}
 
     def recorded(self, name: str) -> list[dict[str, Any]]:
         """The calls of an earlier run: what a service with a memory is told before it goes on."""

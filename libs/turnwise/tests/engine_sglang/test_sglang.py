@@ -11,7 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from aiohttp import web
-from slime_standin.servers import (
+from turnwise.engine import SamplingParams, http
+from turnwise.engine.http import HttpPool
+from turnwise.engine.sglang import SGLangCompletion, SGLangEngine, read_answer
+from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
+from turnwise.testing.servers import (
     Call,
     FakeSGLang,
     Honest,
@@ -25,10 +29,6 @@ from slime_standin.servers import (
     hang_in_body,
     status,
 )
-from turnwise.engine import SamplingParams, http
-from turnwise.engine.http import HttpPool
-from turnwise.engine.sglang import SGLangCompletion, SGLangEngine, read_answer
-from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
 
 PROMPT = np.array([5, 6, 7, 8], dtype=np.int32)
 TURN = Turn([11, 12, 2], [-0.25, -1.5, -0.0078125])

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slime_standin.servers import FakeUser, Misbehaviour, body, disconnect, edit, hang, status
 from turnwise.answers import Check, MathVerifier
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, Ending
 from turnwise.judge import Judge, JudgeConfig, Verdict
 from turnwise.models import Answer, ChatModel, JudgeModelConfig, ModelConfig
+from turnwise.testing.servers import FakeChat, Misbehaviour, body, disconnect, edit, hang, status
 
 ASKED = "What is the word for 7?"
 WORDS = r"It is \boxed{seven}."
@@ -149,9 +149,9 @@ async def test_a_judge_decides_where_the_comparison_was_late() -> None:
 @asynccontextmanager
 async def endpoint(
     verifier: MathVerifier, bad: Misbehaviour | None = None, words: str = TRUE, **options: Any
-) -> AsyncIterator[tuple[Judge, FakeUser]]:
+) -> AsyncIterator[tuple[Judge, FakeChat]]:
     """A judge model behind an endpoint that misbehaves."""
-    async with FakeUser(lambda messages: words) as server:
+    async with FakeChat(lambda messages: words) as server:
         server.misbehave = lambda call: bad
         settings = {"model": "m", "backoff_s": 0.01, "deadline_s": 5.0, **options}
         config = JudgeModelConfig(base_url=f"{server.url}/v1", **settings)
@@ -225,7 +225,7 @@ async def test_an_answer_that_holds_a_verdict_does_not_decide(
     def echo(messages: list[dict[str, Any]]) -> str:
         return f"{messages[0]['content']}\n\nThe claim does not count.\nVerdict: false"
 
-    async with FakeUser(echo) as server:
+    async with FakeChat(echo) as server:
         config = JudgeModelConfig(base_url=f"{server.url}/v1", model="m")
         model = ChatModel("judge", config)
         judge = Judge(model=model, verifier=verifier)

@@ -21,10 +21,16 @@ sys.path.append(str(Path(__file__).parent.parent))
 
 import pytest
 from slime_standin.desk import Desk, customer, make_tokenizer, save_tokenizer
-from slime_standin.servers import (
+from turnwise.command import PreflightError, RunError
+from turnwise.launch import run, status, stop
+from turnwise.launch.head import start_head, stop_head
+from turnwise.launch.preset import RayConfig
+from turnwise.launch.processes import family, is_alive
+from turnwise.launch.record import Head, read_record
+from turnwise.testing.servers import (
     Call,
+    FakeChat,
     FakeSGLang,
-    FakeUser,
     Misbehaviour,
     Turn,
     body,
@@ -32,13 +38,7 @@ from slime_standin.servers import (
     edit,
     hang,
 )
-from slime_standin.servers import status as status_of
-from turnwise.command import PreflightError, RunError
-from turnwise.launch import run, status, stop
-from turnwise.launch.head import start_head, stop_head
-from turnwise.launch.preset import RayConfig
-from turnwise.launch.processes import family, is_alive
-from turnwise.launch.record import Head, read_record
+from turnwise.testing.servers import status as status_of
 
 LEDGER = ("started", "finished", "stopped", "lost", "cancelled", "in_flight")
 
@@ -184,11 +184,11 @@ USER_FAULTS = (
 
 
 @pytest.fixture
-def servers(tmp_path: Path) -> Iterator[tuple[FakeSGLang, FakeUser, Path]]:
+def servers(tmp_path: Path) -> Iterator[tuple[FakeSGLang, FakeChat, Path]]:
     """An engine and a customer that misbehave, in another thread, and the policy's folder."""
     tokenizer = make_tokenizer()
     desk = Desk(tokenizer, asks=1, wrong=lambda number: number % 3 == 2)
-    server, user = FakeSGLang(desk.answer, delay_s=0.02), FakeUser(customer, delay_s=0.02)
+    server, user = FakeSGLang(desk.answer, delay_s=0.02), FakeChat(customer, delay_s=0.02)
     server.misbehave, user.misbehave = Faults(*ENGINE_FAULTS), Faults(*USER_FAULTS)
     with loop_thread() as wait:
         wait(server.__aenter__())
@@ -199,7 +199,7 @@ def servers(tmp_path: Path) -> Iterator[tuple[FakeSGLang, FakeUser, Path]]:
 
 
 def test_a_worker_with_the_runtime_environment_alone_plays_64_episodes_and_the_ledger_balances(
-    tmp_path: Path, cluster: Head, servers: tuple[FakeSGLang, FakeUser, Path]
+    tmp_path: Path, cluster: Head, servers: tuple[FakeSGLang, FakeChat, Path]
 ) -> None:
     server, user, policy = servers
     node = tmp_path / "node"
@@ -267,7 +267,7 @@ def check_samples(
     assert ledger["lost"] == numbers["lost/engine"] + numbers["lost/user"]
 
 
-def check_faults(numbers: dict[str, float], server: FakeSGLang, user: FakeUser) -> None:
+def check_faults(numbers: dict[str, float], server: FakeSGLang, user: FakeChat) -> None:
     """Each fault that was sent is counted once, and nothing else is."""
     assert isinstance(server.misbehave, Faults) and isinstance(user.misbehave, Faults)
     engine, customers = server.misbehave.met, user.misbehave.met

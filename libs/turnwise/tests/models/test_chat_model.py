@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from slime_standin.servers import FakeUser, Misbehaviour, body, disconnect, edit, hang, status
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
 from turnwise.models import (
@@ -20,6 +19,7 @@ from turnwise.models import (
     make_models,
 )
 from turnwise.spend import SpendCapReached
+from turnwise.testing.servers import FakeChat, Misbehaviour, body, disconnect, edit, hang, status
 
 HELLO = [{"role": "user", "content": "What is 6 * 7?"}]
 
@@ -30,9 +30,9 @@ async def asked(
     words: str = "42",
     config: type[ModelConfig] = ModelConfig,
     **options: Any,
-) -> AsyncIterator[tuple[ChatModel, FakeUser]]:
+) -> AsyncIterator[tuple[ChatModel, FakeChat]]:
     """A model and an endpoint whose n-th answer is the n-th misbehaviour, the last for good."""
-    async with FakeUser(lambda messages: words) as server:
+    async with FakeChat(lambda messages: words) as server:
         server.misbehave = lambda call: bad[min(call.number, len(bad) - 1)] if bad else None
         settings = {"model": "m", "backoff_s": 0.01, "deadline_s": 20.0, **options}
         model = ChatModel("executor", config(base_url=f"{server.url}/v1", **settings))
@@ -171,7 +171,7 @@ class _Rules:
 
 
 async def test_models_are_made_by_name_and_give_their_metrics_under_it() -> None:
-    async with FakeUser(lambda messages: "yes") as server:
+    async with FakeChat(lambda messages: "yes") as server:
         models = make_models(
             {
                 "executor": ModelConfig(sglang="base"),

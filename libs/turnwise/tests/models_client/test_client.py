@@ -19,8 +19,15 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from slime_standin.servers import (
-    FakeUser,
+from turnwise.config import ConfigError
+from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
+from turnwise.models.answer import ChatReply, ToolCall
+from turnwise.models.client import ChatClient
+from turnwise.models.config import ChatConfig
+from turnwise.models.connections import MAX_ANSWER_BYTES
+from turnwise.spend import SpendCapReached
+from turnwise.testing.servers import (
+    FakeChat,
     Honest,
     Misbehaviour,
     body,
@@ -31,13 +38,6 @@ from slime_standin.servers import (
     hang_in_body,
     status,
 )
-from turnwise.config import ConfigError
-from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
-from turnwise.models.answer import ChatReply, ToolCall
-from turnwise.models.client import ChatClient
-from turnwise.models.config import ChatConfig
-from turnwise.models.connections import MAX_ANSWER_BYTES
-from turnwise.spend import SpendCapReached
 
 KEY = "sk-4f9c2d7e81a6b3"
 HELLO = [{"role": "user", "content": "Hello?"}]
@@ -46,9 +46,9 @@ HELLO = [{"role": "user", "content": "Hello?"}]
 @asynccontextmanager
 async def endpoint(
     *bad: Misbehaviour | None, words: str = "I want to cancel.", **options: Any
-) -> AsyncIterator[tuple[ChatClient, FakeUser]]:
+) -> AsyncIterator[tuple[ChatClient, FakeChat]]:
     """A client and an endpoint whose n-th answer is the n-th misbehaviour, the right one later."""
-    async with FakeUser(lambda messages: words) as server:
+    async with FakeChat(lambda messages: words) as server:
         server.misbehave = lambda call: bad[call.number] if call.number < len(bad) else None
         settings = {"backoff_s": 0.01, "deadline_s": 20.0, **options}
         config = ChatConfig(base_url=f"{server.url}/v1", model="m", key_env="TEST_KEY", **settings)
@@ -435,7 +435,7 @@ async def test_an_endpoint_that_comes_back_is_waited_for(caplog: pytest.LogCaptu
     while not client.retries:
         await asyncio.sleep(0.01)
     port = int(client.config.base_url.split(":")[2].split("/")[0])
-    async with FakeUser(lambda messages: "yes", port=port):
+    async with FakeChat(lambda messages: "yes", port=port):
         assert (await asked).text == "yes"
         await client.close()
     assert "answers again" in caplog.text
@@ -540,7 +540,7 @@ async def test_thoughts_go_back_within_a_loop_of_tools_and_no_further(name: str)
 
 
 async def test_many_429_slow_all_episodes_down_and_every_one_is_answered() -> None:
-    async with FakeUser(lambda messages: "yes", delay_s=0.01) as server:
+    async with FakeChat(lambda messages: "yes", delay_s=0.01) as server:
         running = most = 0
 
         def crowded(call: Any) -> Misbehaviour | None:
@@ -596,7 +596,7 @@ async def test_the_cap_ends_in_a_clear_error_before_anything_is_sent() -> None:
 
 @pytest.mark.parametrize("bad", [hang(), hang_in_body(), status(503), None])
 async def test_cancelling_leaks_no_task_and_no_socket(bad: Misbehaviour | None) -> None:
-    async with FakeUser(lambda messages: "x") as server:
+    async with FakeChat(lambda messages: "x") as server:
         server.misbehave = lambda call: bad
         config = ChatConfig(base_url=f"{server.url}/v1", model="m", concurrency=4)
         client = ChatClient(config)
@@ -634,7 +634,7 @@ def test_one_client_serves_one_event_loop_after_the_other() -> None:
 
     async def main() -> str:
         nonlocal client
-        async with FakeUser(lambda messages: "yes", port=port) as server:
+        async with FakeChat(lambda messages: "yes", port=port) as server:
             if client is None:
                 client = ChatClient(ChatConfig(base_url=f"{server.url}/v1", model="m"))
             reply = await client.complete(HELLO)
@@ -705,7 +705,7 @@ def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(value: str
 
 
 async def test_a_newline_around_the_key_is_not_sent() -> None:
-    async with FakeUser(lambda messages: "x") as server:
+    async with FakeChat(lambda messages: "x") as server:
         config = ChatConfig(base_url=f"{server.url}/v1/", model="m", key_env="K")
         client = ChatClient(config, environ={"K": f"{KEY}\n"})
         assert (await client.complete(HELLO)).text == "x"
@@ -713,7 +713,7 @@ async def test_a_newline_around_the_key_is_not_sent() -> None:
 
 
 async def test_a_placeholder_for_a_key_does_not_blank_words() -> None:
-    async with FakeUser(lambda messages: "The tank is EMPTY.") as server:
+    async with FakeChat(lambda messages: "The tank is EMPTY.") as server:
         config = ChatConfig(base_url=f"{server.url}/v1", model="m", key_env="K")
         client = ChatClient(config, environ={"K": "EMPTY"})
         assert (await client.complete(HELLO)).text == "The tank is EMPTY."

@@ -1,4 +1,4 @@
-"""The stand-in slime on the path, a tokenizer on disk, and hooks with fresh books."""
+"""The stand-in slime on the path, a tokenizer on disk, and hooks with nothing on their accounts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ sys.path.append(str(Path(__file__).parent.parent))
 
 import pytest
 from slime_standin.contract import make_args
-from slime_standin.desk import Desk, make_tokenizer, save_tokenizer
-from slime_standin.servers import FakeSGLang
-from turnwise.slime import books
+from slime_standin.errands import Courier, save_tokenizer
+from turnwise.slime import accounts, files, shared
 from turnwise.slime import close as close_connections
+from turnwise.testing.servers import FakeSGLang
+from turnwise.testing.tokens import byte_tokenizer
 
-OPTIONS = {"method": "tau", "user": {"strategy": "offline"}, "prompt": "compact", "max_turns": 8}
+OPTIONS = {"method": "slime_standin.errands:Errands"}
 
 
 @pytest.fixture(scope="session")
@@ -27,18 +28,18 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
-    return make_tokenizer()
+    return byte_tokenizer()
 
 
 @pytest.fixture
-def desk(tokenizer: Any) -> Desk:
+def courier() -> Courier:
     """Every third session says goodbye at once and fails its task."""
-    return Desk(tokenizer, wrong=lambda number: number % 3 == 2)
+    return Courier(wrong=lambda number: number % 3 == 2)
 
 
 @pytest.fixture
-async def server(desk: Desk) -> AsyncIterator[FakeSGLang]:
-    async with FakeSGLang(desk.answer) as found:
+async def server(courier: Courier) -> AsyncIterator[FakeSGLang]:
+    async with FakeSGLang(courier.answer) as found:
         yield found
         await close_connections()
 
@@ -64,8 +65,10 @@ def fresh_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
     from slime.utils.misc import SingletonMeta  # type: ignore[import-not-found]  # pants: no-infer-dep
 
-    monkeypatch.setattr(books, "TRAIN", books.Books())
-    monkeypatch.setattr(books, "EVAL", books.Books())
+    monkeypatch.setattr(accounts, "TRAIN", accounts.Accounts())
+    monkeypatch.setattr(accounts, "EVAL", accounts.Accounts(spread=True))
+    monkeypatch.setattr(files, "_files", {})
+    shared._loops.clear()
     yield
     logging_utils.logged.clear()
     SingletonMeta._instances.clear()

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # pants: no-infer-dep
     eval_rollout,
@@ -12,9 +18,12 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import DataSource, to_train_data
-from slime_standin.desk import Desk, openings, prompts
-from slime_standin.servers import FakeSGLang, FakeUser
-from turnwise.slime import close, eval_log, generate, rollout_log
+from slime_standin.errands import Courier, Errands, rows, says
+from turnwise.command import PreflightError
+from turnwise.config import ConfigError
+from turnwise.method import Services
+from turnwise.slime import accounts, close, eval_log, generate, rollout_log, shared
+from turnwise.testing.servers import FakeChat, FakeSGLang
 
 GREEDY = {"temperature": 1.0, "top_p": 1.0, "top_k": 1, "max_new_tokens": 1024}
 
@@ -22,20 +31,20 @@ GREEDY = {"temperature": 1.0, "top_p": 1.0, "top_k": 1, "max_new_tokens": 1024}
 async def test_a_sample_comes_back_filled_and_otherwise_as_it_was(
     args: Callable[..., Any], server: FakeSGLang, tokenizer: Any
 ) -> None:
-    sample = prompts(1)[0]
+    sample = rows(1)[0]
     sample.index, sample.group_index, sample.session_id = 17, 3, "session-17"
     server.weight_version = "5"
     result = await generate(args(), sample, dict(GREEDY))
     assert result is sample
     assert (sample.index, sample.group_index, sample.rollout_id) == (17, 3, 17)
-    assert (sample.label, sample.session_id) == (f"label of {sample.prompt}", "session-17")
+    assert (sample.label, sample.session_id) == ("label of 0", "session-17")
     assert sample.status is Sample.Status.COMPLETED and sample.reward == 1.0
     assert {call.session for call in server.calls} == {"session-17"}
     assert sample.weight_versions == ["5"] * len(server.calls)
     assert not sample.remove_sample
-    assert sample.metadata["env"] == "retail"
+    assert sample.metadata["kind"] == "red" and sample.metadata["turnwise"]["task_id"] == "parcel/0"
     assert sample.metadata["turnwise"]["ending"] == "finished"
-    assert "turnwise_record" not in sample.metadata
+    assert "turnwise_replay" not in sample.metadata
     assert sample.response == tokenizer.decode(sample.tokens[-sample.response_length :])
     assert 0 <= sample.non_generation_time < 60
 
@@ -47,7 +56,7 @@ async def test_what_is_trained_is_what_the_server_sampled_bit_for_bit(
     server.more_meta = lambda call, turn: (
         sampled.append((list(turn.ids), list(turn.logprobs))) or {}  # type: ignore[func-returns-value]
     )
-    sample = await generate(args(), prompts(1)[0], dict(GREEDY))
+    sample = await generate(args(), rows(1)[0], dict(GREEDY))
     response = sample.tokens[-sample.response_length :]
     trained = [
         (token, logprob)
@@ -75,7 +84,7 @@ async def test_cached_tokens_and_speculative_counts_are_those_of_all_turns(
         "spec_verify_ct": 2,
     }
     arguments = args(sglang_speculative_algorithm="EAGLE")
-    sample = await generate(arguments, prompts(1)[0], dict(GREEDY))
+    sample = await generate(arguments, rows(1)[0], dict(GREEDY))
     turns = len(server.calls)
     assert turns == 2
     assert sample.spec_info.spec_accept_token_num == 3 * turns
@@ -107,7 +116,7 @@ async def test_top_p_spans_and_routed_experts_cover_the_whole_sample(
         moe_router_topk=experts,
     )
     params = {**GREEDY, "top_p": 0.9, "custom_params": {"return_top_p_token_ids": True}}
-    sample = await generate(arguments, prompts(1)[0], params)
+    sample = await generate(arguments, rows(1)[0], params)
     body = server.calls[0].body
     assert body["return_routed_experts"] is True
     assert body["sampling_params"]["custom_params"] == {"return_top_p_token_ids": True}
@@ -125,10 +134,10 @@ async def test_top_p_spans_and_routed_experts_cover_the_whole_sample(
 
 
 async def test_a_training_rollout_balances_and_converts(
-    args: Callable[..., Any], server: FakeSGLang, desk: Desk
+    args: Callable[..., Any], server: FakeSGLang, courier: Courier
 ) -> None:
     arguments = args(n_samples_per_prompt=3)
-    source = DataSource(arguments, prompts(4))
+    source = DataSource(arguments, rows(4))
     groups, reasons, again = await generate_rollout_async(arguments, 0, source.get_samples)
     data = to_train_data(arguments, groups)
     assert not again
@@ -149,42 +158,91 @@ async def test_evaluation_uses_the_same_loop_and_reports_over_tasks(
     args: Callable[..., Any], server: FakeSGLang
 ) -> None:
     arguments = args(n_samples_per_eval_prompt=3)
-    data = await eval_rollout(arguments, prompts(4), GREEDY, "retail-train")
+    data = await eval_rollout(arguments, rows(4), GREEDY, "parcels")
     assert eval_log(0, arguments, data, {"extra": 1.0}) is True
     (numbers,) = logging_utils.logged
-    assert abs(numbers["eval/retail-train"] - 2 / 3) < 1e-9
-    assert numbers["eval/retail-train/coverage"] == 1.0
-    assert numbers["eval/retail-train/tasks"] == 4
-    assert numbers["eval/retail-train/pass_hat_3"] == 0.0
-    assert numbers["eval/retail-train/ending/finished"] == 12
+    assert abs(numbers["eval/parcels"] - 2 / 3) < 1e-9
+    assert numbers["eval/parcels/coverage"] == 1.0
+    assert numbers["eval/parcels/tasks"] == 4
+    assert numbers["eval/parcels/pass_hat_3"] == 0.0
+    assert numbers["eval/parcels/ending/finished"] == 12
     assert numbers["eval/turnwise/started"] == 12
     assert (numbers["extra"], numbers["eval/step"]) == (1.0, 0)
     assert server.calls[0].body["sampling_params"]["top_k"] == 1
 
 
-async def test_a_customer_played_by_a_model_is_asked_and_its_cost_is_logged(
-    args: Callable[..., Any], server: FakeSGLang
+async def test_a_user_behind_an_endpoint_is_asked_and_counted(
+    args: Callable[..., Any], server: FakeSGLang, courier: Courier
 ) -> None:
-    def says(messages: list[dict[str, Any]]) -> str:
-        text = str(messages)
-        found = [words for words, task in openings().items() if task.instruction[:60] in text]
-        return "###STOP###" if "done" in messages[-1]["content"] else found[0]
-
-    async with FakeUser(says) as endpoint:
-        arguments = args(
-            turnwise={
-                "user": {
-                    "model": "customer",
-                    "base_url": f"{endpoint.url}/v1",
-                    "key_env": "",
-                    "read_price": 1000.0,
-                },
-            }
-        )
-        sample = await generate(arguments, prompts(1)[0], dict(GREEDY))
+    courier._asks = 1
+    async with FakeChat(says) as endpoint:
+        arguments = args(turnwise={"user_url": f"{endpoint.url}/v1"})
+        sample = await generate(arguments, rows(1)[0], dict(GREEDY))
         assert sample.metadata["turnwise"]["ending"] == "finished", sample.metadata
         assert sample.reward == 1.0
         assert rollout_log(0, arguments, [sample], {}, 1.0) is True
         await close()
     (numbers,) = logging_utils.logged
     assert numbers["rollout/turnwise/user/requests"] == len(endpoint.calls) == 2
+
+
+async def test_a_method_is_opened_once_for_all_episodes_and_closed_with_the_connections(
+    args: Callable[..., Any], server: FakeSGLang
+) -> None:
+    arguments = args()
+    await asyncio.gather(*(generate(arguments, row, dict(GREEDY)) for row in rows(5)))
+    method = shared.find_method(arguments)
+    assert (method.opened, method.closed) == (1, 0)
+    await close()
+    assert (method.opened, method.closed) == (1, 1)
+    await generate(arguments, rows(1)[0], dict(GREEDY))
+    assert (shared.find_method(arguments), method.opened) == (method, 2)
+
+
+async def test_a_service_that_is_not_there_ends_the_job_and_not_each_episode(
+    args: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(self: Errands, services: Services) -> None:
+        raise PreflightError("user: no answer")
+
+    monkeypatch.setattr(Errands, "open", gone)
+    with pytest.raises(PreflightError, match="user: no answer"):
+        await generate(args(), rows(1)[0], dict(GREEDY))
+    assert accounts.TRAIN.take().started == 0
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("given", "server_format", "expected"),
+    [("hermes", "llama3", "hermes"), (None, "llama3", "llama3"), (None, None, "qwen25")],
+)
+async def test_the_tool_format_is_the_methods_then_the_servers_then_the_templates(
+    args: Callable[..., Any],
+    caplog: pytest.LogCaptureFixture,
+    given: str | None,
+    server_format: str | None,
+    expected: str,
+) -> None:
+    caplog.set_level(logging.INFO, "turnwise.slime.shared")
+    arguments = args(turnwise={"tool_format": given}, sglang_tool_call_parser=server_format)
+    assert (await shared.get_shared(arguments)).tool_format == expected
+    said = "tool calls are read as qwen25, found in the chat template" in caplog.text
+    assert said == (given is None and server_format is None)
+
+
+async def test_code_of_a_checkpoint_is_never_run(
+    args: Callable[..., Any], checkpoint: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "own"
+    shutil.copytree(checkpoint, folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["auto_map"] = {"AutoTokenizer": ["own.Own", None]}
+    config["tokenizer_class"] = "Own"
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").unlink()
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Own: pass\n")
+    arguments = args()
+    arguments.hf_checkpoint = str(folder)
+    with pytest.raises(ConfigError, match="is never run"):
+        await generate(arguments, rows(1)[0], dict(GREEDY))
+    assert not (tmp_path / "ran").exists()

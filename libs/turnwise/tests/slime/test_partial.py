@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,24 +18,30 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import DataSource, to_train_data
-from slime_standin.desk import Desk, openings, prompts
-from slime_standin.methods import EndpointUser, Forgetful, TauWith
-from slime_standin.servers import Call, FakeSGLang, FakeUser, Turn, edit
-from taubench.episode import compact_user
-from taubench.method import TauOptions
+from slime_standin.errands import Courier, rows, says
 from turnwise.config import ConfigError
-from turnwise.engine.http import HttpPool
-from turnwise.slime import books, generate, hooks
-from turnwise.slime.record import Record
-from turnwise.users import UserConfig
+from turnwise.engine import SamplingParams
+from turnwise.engine.sglang import SGLangCompletion
+from turnwise.episode import Boundary, BoundaryError
+from turnwise.replay import Replay
+from turnwise.slime import accounts, generate, shared
+from turnwise.slime.replay import EpisodeReplay, ReplayEngine
+from turnwise.testing import ScriptedEngine, reply
+from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Turn, edit
 
+PANEL = {"method": "slime_standin.methods:Panel"}
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
 
 
 @pytest.fixture
-def desk(tokenizer: Any) -> Desk:
-    """Asks twice, then makes its calls, all of them right."""
-    return Desk(tokenizer, asks=2)
+def courier() -> Courier:
+    """Asks twice, then makes its call, all of it right."""
+    return Courier(asks=2)
+
+
+def sampled(kept: dict[str, Any]) -> int:
+    """Tokens of the kept turns."""
+    return sum(len(base64.b64decode(turn["ids"])) // 4 for turn in kept["turns"])
 
 
 def abort_at(server: FakeSGLang, turn: int) -> None:
@@ -50,7 +59,7 @@ def _unfinished(answer: dict[str, Any]) -> None:
 
 
 def row(index: int = 0) -> Any:
-    sample = prompts(index + 1)[index]
+    sample = rows(index + 1)[index]
     sample.index, sample.session_id = index, f"session-{index}"
     return sample
 
@@ -68,24 +77,24 @@ async def test_an_episode_goes_on_with_the_ids_it_had(
     assert half.status is Sample.Status.ABORTED and half.reward is None and half.remove_sample
     assert half.metadata["turnwise"]["ending"] == "cancelled"
     half.metadata = json.loads(json.dumps(half.metadata))
-    kept = half.metadata["turnwise_record"]
+    kept = half.metadata["turnwise_replay"]
     assert len(kept["turns"]) == turn
     if turn:
         assert whole.tokens[: len(half.tokens)] == half.tokens
-        assert half.response and sum(half.loss_mask) == sum(len(t["ids"]) for t in kept["turns"])
+        assert half.response and sum(half.loss_mask) == sampled(kept)
     sent = len(server.calls)
     done = await generate(arguments, half, PARAMS)
     assert done.status is Sample.Status.COMPLETED and done.reward == 1.0
-    assert not done.remove_sample and "turnwise_record" not in done.metadata
+    assert not done.remove_sample and "turnwise_replay" not in done.metadata
     for name in ("tokens", "loss_mask", "rollout_log_probs", "response", "weight_versions"):
         assert getattr(done, name) == getattr(whole, name), name
     assert done.prefix_cache_info.total_prompt_tokens == whole.prefix_cache_info.total_prompt_tokens
     # Finished turns are not sampled again.
     prompt_sizes = [len(call.body["input_ids"]) for call in server.calls[sent:]]
     assert len(prompt_sizes) == 4 - turn
-    page = books.TRAIN.take()
-    page.check()
-    assert page.ledger.as_dict() == {
+    period = accounts.TRAIN.take()
+    period.check()
+    assert period.ledger.as_dict() == {
         "started": 3,
         "finished": 2,
         "stopped": {},
@@ -100,7 +109,7 @@ async def test_tokens_of_older_weights_are_masked_when_slime_asks_for_it(
     arguments = args(partial_rollout=True, mask_offpolicy_in_partial_rollout=True)
     abort_at(server, 2)
     half = await generate_and_rm(arguments, row(), PARAMS)
-    old = sum(len(turn["ids"]) for turn in half.metadata["turnwise_record"]["turns"])
+    old = sampled(half.metadata["turnwise_replay"])
     server.weight_version = "2"
     done = await generate_and_rm(arguments, half, PARAMS)
     assert done.weight_versions == ["1", "1", "2", "2"]
@@ -120,8 +129,8 @@ async def test_slimes_own_abort_and_resume_samples_no_turn_twice(
         n_samples_per_prompt=2,
     )
     arguments.dynamic_sampling_filter_path = "slime_standin.contract.keep_all"
-    source = DataSource(arguments, prompts(6))
-    server.slow = lambda call: 0.02 * (1 + desk_number(server, call.session) // 2)
+    source = DataSource(arguments, rows(6))
+    server.slow = lambda call: 0.02 * (1 + session_number(server, call.session) // 2)
     groups, _, again = await generate_rollout_async(arguments, 0, source.get_samples)
     to_train_data(arguments, groups)
     assert len(again) == 2
@@ -129,9 +138,9 @@ async def test_slimes_own_abort_and_resume_samples_no_turn_twice(
     source.add_samples(again)
     halves = [sample for group in again for sample in group]
     turns = {
-        sample.index: len(sample.metadata["turnwise_record"]["turns"])
+        sample.index: len(sample.metadata["turnwise_replay"]["turns"])
         for sample in halves
-        if "turnwise_record" in sample.metadata
+        if "turnwise_replay" in sample.metadata
     }
     assert any(turns.values()), "the abort came before any turn was finished"
     finished = {sample.index: list(sample.tokens) for sample in halves if sample.response}
@@ -147,12 +156,12 @@ async def test_slimes_own_abort_and_resume_samples_no_turn_twice(
         (call.session, len(call.body["input_ids"])) for call in server.calls if call in server.done
     ]
     assert len(answered) == len(set(answered))
-    page = books.TRAIN.take()
-    page.check()
-    assert page.ledger.as_dict()["lost"] == {}
+    period = accounts.TRAIN.take()
+    period.check()
+    assert period.ledger.as_dict()["lost"] == {}
 
 
-def desk_number(server: FakeSGLang, session: str) -> int:
+def session_number(server: FakeSGLang, session: str) -> int:
     sessions = list(dict.fromkeys(call.session for call in server.calls))
     return sessions.index(session)
 
@@ -169,8 +178,8 @@ async def test_no_turn_is_begun_after_slimes_abort(
     server.more_meta = end_rollout
     sample = await generate(arguments, row(), PARAMS)
     assert len(server.calls) == 1
-    assert len(sample.metadata["turnwise_record"]["turns"]) == 1
-    assert len(sample.metadata["turnwise_record"]["replies"]) == 1
+    assert len(sample.metadata["turnwise_replay"]["turns"]) == 1
+    assert len(sample.metadata["turnwise_replay"]["services"]["user"]) == 2
 
 
 async def test_a_record_that_does_not_fit_loses_the_episode_to_the_environment(
@@ -178,12 +187,15 @@ async def test_a_record_that_does_not_fit_loses_the_episode_to_the_environment(
 ) -> None:
     abort_at(server, 2)
     half = await generate(args(partial_rollout=True), row(), PARAMS)
-    half.metadata["turnwise_record"]["turns"][1]["prompt"][4] ^= 1
+    kept = half.metadata["turnwise_replay"]["turns"][1]
+    ids = np.frombuffer(base64.b64decode(kept["prompt"]), "<i4").copy()
+    ids[4] ^= 1
+    kept["prompt"] = base64.b64encode(ids.tobytes()).decode()
     done = await generate(args(partial_rollout=True), half, PARAMS)
     facts = done.metadata["turnwise"]
     assert facts["ending"] == "lost:environment"
     assert "turn 1 can't be replayed: token " in facts["error"]
-    assert "turnwise_record" not in done.metadata
+    assert "turnwise_replay" not in done.metadata
     afresh = await generate(args(partial_rollout=True), done, PARAMS)
     assert afresh.reward == 1.0 and not afresh.remove_sample
 
@@ -193,49 +205,45 @@ async def test_forks_and_partial_rollout_do_not_go_together(args: Callable[..., 
         await generate(args(turnwise={"on_rewrite": "fork"}, partial_rollout=True), row(), PARAMS)
 
 
-def customer(monkeypatch: pytest.MonkeyPatch, user: Callable[[], Any]) -> None:
-    """Every episode talks to `user()`."""
-    options = TauOptions(user=UserConfig(strategy="offline"), prompt="compact", max_turns=8)
-    monkeypatch.setattr(hooks, "_shared", {})
-    monkeypatch.setattr(hooks, "make_method", lambda settings: TauWith(options, user))
-
-
-def says(messages: list[dict[str, Any]]) -> str:
-    if len(messages) == 1:
-        found = [w for w, t in openings().items() if t.instruction == messages[0]["content"]]
-        return found[0]
-    return "###STOP###" if "done" in messages[-1]["content"] else "Yes, please."
-
-
-async def test_a_customer_behind_an_endpoint_is_told_the_conversation_and_not_asked_again(
-    args: Callable[..., Any], server: FakeSGLang, monkeypatch: pytest.MonkeyPatch
+async def test_a_user_behind_an_endpoint_is_not_asked_again_for_what_it_has_said(
+    args: Callable[..., Any], server: FakeSGLang
 ) -> None:
-    pool = HttpPool()
-    async with FakeUser(says) as endpoint:
-        customer(monkeypatch, lambda: EndpointUser(endpoint.url, pool))
+    async with FakeChat(says) as endpoint:
+        arguments = args(turnwise={"user_url": f"{endpoint.url}/v1"}, partial_rollout=True)
         abort_at(server, 1)
-        half = await generate(args(partial_rollout=True), row(), PARAMS)
+        half = await generate(arguments, row(), PARAMS)
         asked = [list(call.body["messages"]) for call in endpoint.calls]
-        done = await generate(args(partial_rollout=True), half, PARAMS)
+        half.metadata = json.loads(json.dumps(half.metadata))
+        done = await generate(arguments, half, PARAMS)
         assert done.reward == 1.0
         again = [list(call.body["messages"]) for call in endpoint.calls][len(asked) :]
-        assert len(asked) == 2 and len(again) == 2
-        # The first new request holds all that was said before the abort.
+        assert len(asked) == 2 and len(again) == 1
         assert again[0][: len(asked[-1])] == asked[-1]
         assert len(again[0]) == len(asked[-1]) + 2
-        await pool.close()
 
 
-async def test_a_customer_that_cannot_go_on_loses_the_episode_and_keeps_others_going(
-    args: Callable[..., Any], server: FakeSGLang, monkeypatch: pytest.MonkeyPatch
+async def test_conversations_side_by_side_and_a_frozen_model_go_on_where_they_were(
+    args: Callable[..., Any], server: FakeSGLang
 ) -> None:
-    customer(monkeypatch, lambda: Forgetful(compact_user()))
-    abort_at(server, 1)
-    half = await generate(args(partial_rollout=True), row(), PARAMS)
-    done = await generate(args(partial_rollout=True), half, PARAMS)
-    assert done.metadata["turnwise"]["ending"] == "lost:user"
-    assert "forgetful has no resume" in done.metadata["turnwise"]["error"]
-    assert (await generate(args(partial_rollout=True), row(1), PARAMS)).reward == 1.0
+    arguments = args(turnwise=PANEL, partial_rollout=True)
+    whole = await generate(arguments, row(), PARAMS)
+    asked = shared.find_method(arguments).asked
+    assert whole.reward == 1.0 and len(asked) == len(server.calls) == 6
+    for cut in range(1, 6):
+        asked.clear()
+        broken = server.calls[-1].number + cut
+        server.misbehave = lambda call, at=broken: edit(_unfinished) if call.number == at else None
+        half = await generate(arguments, row(), PARAMS)
+        assert half.metadata["turnwise"]["ending"] == "cancelled"
+        half.metadata = json.loads(json.dumps(half.metadata))
+        kept, sent = half.metadata["turnwise_replay"], len(server.calls)
+        assert {turn["session"] for turn in kept["turns"]} <= {"left", "right"}
+        done = await generate(arguments, half, PARAMS)
+        assert done.reward == 1.0, (cut, done.metadata["turnwise"])
+        for name in ("tokens", "loss_mask", "rollout_log_probs", "weight_versions"):
+            assert getattr(done, name) == getattr(whole, name), name
+        assert len(server.calls) - sent == 6 - len(kept["turns"])
+        assert len(asked) == 6, "the model was asked again for what it had answered"
 
 
 async def test_an_agent_that_says_something_else_than_recorded_is_found(
@@ -243,29 +251,88 @@ async def test_an_agent_that_says_something_else_than_recorded_is_found(
 ) -> None:
     abort_at(server, 2)
     half = await generate(args(partial_rollout=True), row(), PARAMS)
-    half.metadata["turnwise_record"]["replies"][0]["heard"] = "something else"
+    half.metadata["turnwise_replay"]["services"]["user"][1]["asked"][0]["content"] = "other"
     done = await generate(args(partial_rollout=True), half, PARAMS)
     assert done.metadata["turnwise"]["ending"] == "lost:environment"
-    assert "reply 0 can't be replayed" in done.metadata["turnwise"]["error"]
+    assert "call 1 of user can't be replayed" in done.metadata["turnwise"]["error"]
 
 
-def test_experts_are_kept_for_the_last_turn_alone() -> None:
-    from turnwise.engine.sglang import SGLangCompletion
-
-    record = Record()
-    context = np.empty(0, np.int32)
-    for turn in range(3):
-        prompt = np.concatenate([context, np.array([7, turn], dtype=np.int32)])
-        ids = np.array([3, 4], dtype=np.int32)
-        meta = {"routed_experts": "x" * turn}
-        completion = SGLangCompletion(ids, np.zeros(2, np.float32), "stop", meta=meta)
-        record.add_turn(context, prompt, completion)
-        context = np.concatenate([prompt, ids])
-    assert ["routed_experts" in turn["meta"] for turn in record.turns] == [False, False, True]
-    assert [turn["shared"] for turn in record.turns] == [0, 4, 8]
-    assert [turn["prompt"] for turn in record.turns] == [[7, 0], [7, 1], [7, 2]]
+async def test_without_partial_rollout_nothing_is_kept_of_what_was_cut_off(
+    args: Callable[..., Any], server: FakeSGLang
+) -> None:
+    abort_at(server, 2)
+    half = await generate(args(), row(), PARAMS)
+    assert half.status is Sample.Status.ABORTED and "turnwise_replay" not in half.metadata
 
 
-def test_an_empty_record_has_no_state() -> None:
-    assert Record().state() == {}
-    assert Record({}).replayed == 0
+def turn(tokens: list[int], **meta: Any) -> SGLangCompletion:
+    logprobs = np.full(len(tokens), -0.1, np.float32)
+    return SGLangCompletion(np.array(tokens, np.int32), logprobs, "stop", meta=meta)
+
+
+def prompt(*tokens: int) -> Any:
+    return np.array(tokens, dtype=np.int32)
+
+
+def test_a_turn_holds_what_came_since_the_one_before_and_experts_are_the_last_one_s() -> None:
+    replay = EpisodeReplay()
+    replay.add("", 0, prompt(7, 0), turn([3, 4], routed_experts="a"))
+    replay.add("other", 0, prompt(9), turn([5]))
+    replay.add("", 1, prompt(7, 0, 3, 4, 7, 1), turn([3, 4], routed_experts="b"))
+    state = json.loads(json.dumps(replay.state()))
+    assert [one["after"] for one in state["turns"]] == [-1, -1, 0]
+    held = [np.frombuffer(base64.b64decode(t["prompt"]), "<i4").tolist() for t in state["turns"]]
+    assert held == [[7, 0], [9], [7, 1]]
+    again = EpisodeReplay(state).turns
+    assert ["routed_experts" in one.meta for one in again.values()] == [False, False, True]
+    assert again["", 1].prompt.tolist() == [7, 0, 3, 4, 7, 1]
+    assert again["", 1].completion.logprobs.tolist() == [np.float32(-0.1)] * 2
+
+
+async def test_turns_asked_for_at_once_are_found_by_their_place() -> None:
+    replay = EpisodeReplay()
+    replay.add("", 1, prompt(2), turn([20]))
+    replay.add("", 2, prompt(3), turn([30]))
+    sampled = ScriptedEngine([reply([10])])
+    engine = ReplayEngine(
+        sampled,
+        EpisodeReplay(replay.state()),
+        rollout_id="train/0#5",
+        routing_key="key",
+        aborted=lambda: False,
+        span=lambda params: nullcontext(lambda meta: None),
+    )
+    turns = [
+        await engine.generate(prompt(n), SamplingParams(), session_id="train/0#5")
+        for n in (1, 2, 3)
+    ]
+    assert [one.ids.tolist() for one in turns] == [[10], [20], [30]]
+    assert [call.session_id for call in sampled.calls] == ["key"]
+
+
+async def test_a_call_that_was_broken_off_is_made_again_and_the_others_are_not() -> None:
+    made: list[str] = []
+
+    async def ask(replay: Replay, name: str, *, fails: bool = False) -> Any:
+        async def make() -> str:
+            await asyncio.sleep(0)
+            if fails:
+                raise BoundaryError(Boundary.JUDGE, "gone")
+            made.append(name)
+            return name.upper()
+
+        return await replay.call("judge", name, make)
+
+    first = Replay()
+    await asyncio.gather(
+        ask(first, "a"), ask(first, "b", fails=True), ask(first, "c"), return_exceptions=True
+    )
+    assert made == ["a", "c"]
+    again = Replay(json.loads(json.dumps(first.calls)))
+    assert await asyncio.gather(*(ask(again, name) for name in "abc")) == ["A", "B", "C"]
+    assert made == ["a", "c", "b"]
+    assert [one["place"] for one in again.calls["judge"]] == [0, 1, 2]
+
+
+def test_an_episode_without_turns_has_nothing_to_go_on_from() -> None:
+    assert EpisodeReplay().state() == {}

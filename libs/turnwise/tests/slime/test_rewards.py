@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,20 +11,42 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
-from slime_standin.contract import make_args
+from slime_standin import contract
 from turnwise.command import StopRun
-from turnwise.slime import dynamic_filter, post_process_rewards, reward_func
+from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit
+from turnwise.slime import accounts, dynamic_filter, post_process_rewards, reward_func
+from turnwise.slime.samples import facts, read_episode
+
+ERRANDS = "slime_standin.errands:Errands"
+
+
+def make_args(method: str = ERRANDS, **changes: Any) -> Any:
+    return contract.make_args(turnwise={"method": method}, hf_checkpoint="none", **changes)
 
 
 def member(
-    score: float | None, *, group: int = 0, rollout: int | None = None, boundary: str = "user"
+    score: float | None,
+    *,
+    group: int = 0,
+    rollout: int | None = None,
+    boundary: str = "user",
+    error: str = "gone",
 ) -> Any:
-    facts = {
-        "score": score,
-        "boundary": None if score is not None else boundary,
-        "ending": "finished" if score is not None else f"lost:{boundary}",
-    }
-    return Sample(group_index=group, rollout_id=rollout, metadata={"turnwise": facts})
+    ending = Ending.finished()
+    if score is None:
+        ending = Ending.lost(BoundaryError(Boundary(boundary), error))
+    episode = Episode(
+        rollout_id=f"train/{rollout}",
+        group_id=f"train/{group}",
+        task_id="task",
+        segments=(),
+        ending=ending,
+        score=score,
+        transcript=(),
+        info={"task": group},
+    )
+    metadata = {"turnwise": facts(episode)}
+    return Sample(group_index=group, rollout_id=rollout, metadata=metadata, reward=score)
 
 
 def groups(*scores: list[tuple[float | None, int]]) -> list[Any]:
@@ -38,10 +61,9 @@ def groups(*scores: list[tuple[float | None, int]]) -> list[Any]:
 
 
 def test_a_service_that_is_gone_ends_the_run_instead_of_sampling_for_ever() -> None:
-    gone = [member(None, rollout=n, boundary="judge") for n in range(4)]
-    gone[0].metadata["turnwise"]["error"] = "no answer within 60 s"
-    for one in gone[1:]:
-        one.metadata["turnwise"]["error"] = None
+    gone = [
+        member(None, rollout=n, boundary="judge", error="no answer within 60 s") for n in range(4)
+    ]
     fine = groups([(1.0, 1), (0.0, 1)])
     args = make_args(rollout_batch_size=10)
     for _ in range(19):
@@ -49,7 +71,7 @@ def test_a_service_that_is_gone_ends_the_run_instead_of_sampling_for_ever() -> N
     assert dynamic_filter(args, fine).keep
     for _ in range(19):
         dynamic_filter(args, gone)
-    with pytest.raises(StopRun, match="20 groups in a row .* to judge: no answer within 60 s"):
+    with pytest.raises(StopRun, match="20 groups in a row .* judge: no answer within 60 s"):
         dynamic_filter(args, gone)
 
 
@@ -182,3 +204,74 @@ def test_samples_of_other_origin_count_by_their_reward() -> None:
     raw, rewards = post_process_rewards(SimpleNamespace(), samples)
     assert raw == [0.5, 1.5]
     assert rewards == pytest.approx([-(2**-0.5), 2**-0.5], abs=1e-5)
+
+
+COMPARED = "slime_standin.errands:Compared"
+
+
+def test_a_method_scores_a_group_once_and_before_any_statistics() -> None:
+    args = make_args(COMPARED)
+    group = [member(score, rollout=n) for n, score in enumerate((0.5, 0.9, None, 0.1))]
+    assert dynamic_filter(args, group).keep
+    assert [one.reward for one in group] == [1.0, 2.0, None, 0.0]
+    raw, rewards = post_process_rewards(args, group)
+    assert raw == [1.0, 2.0, 1.0, 0.0] and rewards[2] == 0.0
+    again, _ = post_process_rewards(args, group)
+    assert again == raw
+    assert group[0].metadata["turnwise"]["own_score"] == 0.5
+
+
+def test_without_a_filter_the_post_processing_scores_the_groups() -> None:
+    args = make_args(COMPARED)
+    samples = groups([(0.2, 2), (0.4, 1)], [(0.9, 1), (0.9, 1)])
+    raw, rewards = post_process_rewards(args, samples)
+    assert raw == [0.0, 0.0, 1.0, 0.0, 0.0]
+    assert rewards[0] == rewards[1] < 0 < rewards[2] and rewards[3:] == [0.0, 0.0]
+
+
+def test_a_group_whose_members_tie_by_its_scores_is_dropped() -> None:
+    members = [member(score, rollout=n) for n, score in enumerate((0.5, 0.5))]
+    assert dynamic_filter(make_args(COMPARED), members).reason == "zero_std_0.0"
+
+
+def test_a_score_that_a_group_gives_to_a_lost_member_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slime_standin.errands.Compared.group_scores", lambda self, all: [1.0, 1.0])
+    with pytest.raises(ValueError, match="ended as lost:user"):
+        dynamic_filter(make_args(COMPARED), [member(1.0, rollout=0), member(None, rollout=1)])
+
+
+async def test_the_accounts_hold_the_score_that_the_group_gave() -> None:
+    async with accounts.TRAIN.account("train/0") as rollout_id:
+        sample = member(0.5, rollout=0)
+        sample.metadata["turnwise"]["rollout_id"] = rollout_id
+        accounts.TRAIN.settle(read_episode(sample.metadata["turnwise"]))
+    dynamic_filter(make_args(COMPARED), [sample, member(0.1, rollout=1)])
+    assert [one.score for one in accounts.TRAIN.take().ended] == [1.0]
+
+
+@given(
+    st.sampled_from(
+        [
+            Ending.finished(),
+            Ending.cancelled(),
+            *(Ending.stopped(limit) for limit in Limit),
+            *(Ending.lost(BoundaryError(boundary, "why")) for boundary in Boundary),
+        ]
+    )
+)
+def test_an_episode_survives_in_the_metadata(ending: Ending) -> None:
+    episode = Episode(
+        rollout_id="train/3#1",
+        group_id="train/0",
+        task_id="task",
+        segments=(),
+        ending=ending,
+        score=0.5 if ending.by_policy else None,
+        transcript=(),
+        metrics={"turns": 3.0},
+        info={"parts": [1, {"a": None}]},
+        wall_s=1.5,
+    )
+    assert read_episode(json.loads(json.dumps(facts(episode)))) == episode

@@ -14,23 +14,24 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import to_train_data
-from slime_standin.desk import GOODBYE, Desk, prompts
-from slime_standin.servers import Call, FakeSGLang, Turn, status
+from slime_standin.errands import GOODBYE, Courier, spoken
+from slime_standin.errands import rows as errands
 from turnwise.config import ConfigError
-from turnwise.slime import books, generate, rollout_log
+from turnwise.slime import accounts, generate, rollout_log
+from turnwise.testing.servers import Call, FakeSGLang, Turn, status
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
-TWO = {"method": "slime_standin.methods:two_segments"}
+TWO = {"method": "slime_standin.methods:TwoSegments"}
 
 
 def rows(*numbers: int, group: int = 0) -> list[Any]:
-    return [Sample(prompt=n, index=n, group_index=group) for n in numbers]
+    return [Sample(prompt=str(n), index=n, group_index=group) for n in numbers]
 
 
 @pytest.fixture
-def desk(tokenizer: Any) -> Desk:
+def courier() -> Courier:
     """One that says goodbye whatever it is asked."""
-    return Desk(tokenizer, wrong=lambda number: True)
+    return Courier(wrong=lambda number: True)
 
 
 async def test_segments_share_rollout_id_and_score_and_count_once(
@@ -54,18 +55,18 @@ async def test_segments_share_rollout_id_and_score_and_count_once(
 
 async def test_segments_of_a_sample_without_an_index_are_refused(args: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match="no index to share"):
-        await generate(args(turnwise=TWO), Sample(prompt=3), PARAMS)
+        await generate(args(turnwise=TWO), Sample(prompt="3"), PARAMS)
 
 
 async def test_a_method_that_fans_out_gives_lists_and_one_that_does_not_gives_samples(
     args: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forks = {"on_rewrite": "fork"}
-    (alone,) = await generate(args(turnwise=forks), prompts(1)[0], PARAMS)
+    (alone,) = await generate(args(turnwise=forks), errands(1)[0], PARAMS)
     assert alone.status is Sample.Status.COMPLETED
     monkeypatch.setattr("slime_standin.methods.TwoSegments.fans_out", False)
     with pytest.raises(ConfigError, match="made 2 segments of one episode, but its fans_out"):
-        await generate(args(turnwise={**TWO, "anew": True}), rows(1)[0], PARAMS)
+        await generate(args(turnwise={**TWO, "objective": "turn-mean"}), rows(1)[0], PARAMS)
 
 
 async def test_a_group_reward_and_several_segments_do_not_go_together(
@@ -79,7 +80,7 @@ async def test_a_group_reward_and_several_segments_do_not_go_together(
 async def test_a_mistake_in_a_method_loses_its_episode_alone(
     args: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    arguments = args(turnwise={"method": "slime_standin.methods:broken"})
+    arguments = args(turnwise={"method": "slime_standin.methods:Broken"})
     group = await generate_and_rm_group(arguments, rows(2, 3, 4), PARAMS)
     (lost,) = group[1]
     assert [one.reward for one in (group[0][0], lost, group[2][0])] == [0.2, None, 0.4]
@@ -95,9 +96,9 @@ async def test_a_mistake_in_a_method_loses_its_episode_alone(
 async def test_a_wrong_row_is_a_configuration_error_not_a_lost_episode(
     args: Callable[..., Any],
 ) -> None:
-    with pytest.raises(ConfigError, match="tasks 0 to 499, a row has '500'"):
-        await generate(args(), Sample(prompt=500, index=0), PARAMS)
-    assert books.TRAIN.take().ledger.as_dict()["cancelled"] == 1
+    with pytest.raises(ConfigError, match="the row of sample 0: .* 0 to 499, found '500'"):
+        await generate(args(), Sample(prompt="500", index=0), PARAMS)
+    assert accounts.TRAIN.take().started == 0
 
 
 @pytest.mark.parametrize("key", [None, "score"])
@@ -106,7 +107,7 @@ async def test_a_lost_episode_has_no_reward_and_trains_nothing(
     args: Callable[..., Any], server: FakeSGLang, key: str | None, evaluation: bool
 ) -> None:
     server.misbehave = lambda call: status(400)
-    sample = await generate(args(reward_key=key), prompts(1)[0], PARAMS, evaluation=evaluation)
+    sample = await generate(args(reward_key=key), errands(1)[0], PARAMS, evaluation=evaluation)
     assert sample.status is Sample.Status.ABORTED and sample.remove_sample
     # slime looks the key up in every evaluated sample.
     assert sample.reward == ({"score": None} if key and evaluation else None)
@@ -127,7 +128,7 @@ async def test_a_lost_placeholder_fits_top_p_and_routing_replay(
     arguments = args(
         rollout_top_p=0.9, use_rollout_routing_replay=True, num_layers=2, moe_router_topk=2
     )
-    group = prompts(2)
+    group = errands(2)
     for number, sample in enumerate(group):
         sample.index, sample.group_index = number, 0
     group = [await generate(arguments, sample, PARAMS) for sample in group]
@@ -139,14 +140,13 @@ async def test_a_lost_placeholder_fits_top_p_and_routing_replay(
     ("answer", "options", "ending", "name"),
     [
         ("length", {}, "stopped:tokens", "TRUNCATED"),
-        ("ask", {"max_turns": 2}, "stopped:turns", "TRUNCATED"),
+        ("garbage", {"max_turns": 2}, "stopped:turns", "TRUNCATED"),
         ("garbage", {"max_format_errors": 2}, "stopped:format", "COMPLETED"),
     ],
 )
 async def test_a_policy_that_runs_into_a_limit_keeps_its_score(
     args: Callable[..., Any],
     server: FakeSGLang,
-    desk: Desk,
     monkeypatch: pytest.MonkeyPatch,
     answer: str,
     options: dict[str, Any],
@@ -155,16 +155,15 @@ async def test_a_policy_that_runs_into_a_limit_keeps_its_score(
 ) -> None:
     texts = {
         "length": "and on and on",
-        "ask": "Shall I?",
         "garbage": "<tool_call>\n{\n</tool_call>",
     }
 
     async def say(call: Call) -> Turn:
-        return desk.turn(texts[answer], stop=answer != "length")
+        return spoken(texts[answer], stop=answer != "length")
 
     monkeypatch.setattr(server, "_answer", say)
     params = {**PARAMS, "max_new_tokens": 13} if answer == "length" else PARAMS
-    sample = await generate(args(turnwise=options), prompts(1)[0], params)
+    sample = await generate(args(turnwise=options), errands(1)[0], params)
     assert sample.metadata["turnwise"]["ending"] == ending
     assert sample.status is Sample.Status[name]
     assert sample.reward == 0.0 and not sample.remove_sample
@@ -174,7 +173,7 @@ async def test_a_policy_that_runs_into_a_limit_keeps_its_score(
 async def test_a_prompt_beyond_the_context_scores_but_has_nothing_to_train(
     args: Callable[..., Any],
 ) -> None:
-    sample = await generate(args(rollout_max_context_len=64), prompts(1)[0], PARAMS)
+    sample = await generate(args(rollout_max_context_len=64), errands(1)[0], PARAMS)
     assert sample.metadata["turnwise"]["ending"] == "stopped:context"
     assert sample.status is Sample.Status.TRUNCATED and sample.reward == 0.0
     assert sample.remove_sample and sample.loss_mask == [0]
@@ -184,24 +183,24 @@ async def test_a_cancelled_task_is_accounted_for(
     args: Callable[..., Any], server: FakeSGLang
 ) -> None:
     server.delay_s = 30.0
-    work = asyncio.create_task(generate(args(), prompts(1)[0], PARAMS))
+    work = asyncio.create_task(generate(args(), errands(1)[0], PARAMS))
     while not server.running:
         await asyncio.sleep(0.001)
-    assert books.TRAIN.in_flight == 1
+    assert accounts.TRAIN.in_flight == 1
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    page = books.TRAIN.take()
-    page.check()
-    assert page.ledger.as_dict()["cancelled"] == 1 and page.in_flight == 0
+    period = accounts.TRAIN.take()
+    period.check()
+    assert period.ledger.as_dict()["cancelled"] == 1 and period.in_flight == 0
 
 
-async def test_a_rollout_under_way_is_carried_to_the_next_page(
-    args: Callable[..., Any], server: FakeSGLang, desk: Desk
+async def test_a_rollout_under_way_is_carried_to_the_next_period(
+    args: Callable[..., Any], server: FakeSGLang
 ) -> None:
     server.delay_s = 0.2
     arguments = args()
-    work = asyncio.create_task(generate(arguments, prompts(1)[0], PARAMS))
+    work = asyncio.create_task(generate(arguments, errands(1)[0], PARAMS))
     while not server.running:
         await asyncio.sleep(0.001)
     assert rollout_log(0, arguments, [], {}, 1.0) is True

@@ -18,9 +18,8 @@ from taubench.episode import compact_user
 from taubench.splits import family_tasks
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
+from turnwise.testing.servers import Call, Turn
 from turnwise.users.script import write_script
-
-from .servers import Call, Turn
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 QUESTION = "Shall I look it up for you?"

@@ -1,175 +1,112 @@
-"""Methods for tests, by import path: `{"method": "slime_standin.methods:two_segments"}`."""
+"""Methods for tests, by import path: `{"method": "slime_standin.methods:TwoSegments"}`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
 from typing import Any
 
-import tokendelta
-from taubench.method import TauMethod, TauOptions
-from taubench.task import STOP, Task
-from turnwise.engine.http import HttpPool
+from turnwise.conversation import Conversation, Overflow
 from turnwise.episode import Ending, Episode
-from turnwise.method import Job, Method
-from turnwise.users import OfflineUser, User, UserReply
-from turnwise.users.protocol import User as UserProtocol
+from turnwise.method import Method, MethodOptions
+from turnwise.models import recorded
+from turnwise.models.protocol import Answer
+from turnwise.policy import AnyPolicy
+from turnwise.rollout import Rollout
+from turnwise.rows import Row
 
 
-class TauWith(TauMethod):
-    """tau with a customer of the test's choice."""
-
-    def __init__(self, options: TauOptions, user: Callable[[], User]) -> None:
-        super().__init__(options, make_user=user)
-
-
-class EndpointUser:
-    """A customer behind an OpenAI-compatible endpoint; a reply that is no text is an error.
-
-    Attributes:
-        asked: Requests of all customers of this class that were answered.
-        resumed: Conversations that were taken up again.
-    """
-
-    asked = 0
-    resumed = 0
-
-    def __init__(self, url: str, pool: HttpPool) -> None:
-        self._url, self._pool = url, pool
-        self._messages: list[dict[str, str]] = []
-
-    @property
-    def name(self) -> str:
-        return "endpoint"
-
-    async def reset(self, task: Task) -> str:
-        self._messages = [{"role": "system", "content": task.instruction}]
-        return await self._ask()
-
-    async def reply(self, agent_text: object) -> UserReply:
-        self._messages.append({"role": "user", "content": str(agent_text)})
-        text = await self._ask()
-        return UserReply(text, done=STOP in text)
-
-    async def resume(
-        self, task: Task, opening: str, exchanges: list[tuple[str | None, UserReply]]
-    ) -> None:
-        type(self).resumed += 1
-        self._messages = [
-            {"role": "system", "content": task.instruction},
-            {"role": "assistant", "content": opening},
-        ]
-        for heard, reply in exchanges:
-            self._messages.append({"role": "user", "content": str(heard)})
-            self._messages.append({"role": "assistant", "content": reply.text})
-
-    async def _ask(self) -> str:
-        answer = await self._pool.post(
-            f"{self._url}/v1/chat/completions", {"model": "user", "messages": self._messages}
-        )
-        text = answer["choices"][0]["message"]["content"]
-        if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"the customer's reply is no text: {text!r}")
-        type(self).asked += 1
-        self._messages.append({"role": "assistant", "content": text})
-        return text
-
-
-class Forgetful:
-    """A customer that is asked over the network and can't take up a conversation."""
-
-    name = "forgetful"
-
-    def __init__(self, inner: UserProtocol) -> None:
-        self._inner = inner
-
-    async def reset(self, task: Task) -> str:
-        return await self._inner.reset(task)
-
-    async def reply(self, agent_text: object) -> UserReply:
-        return await self._inner.reply(agent_text)
-
-
-class TwoSegments(Method):
-    """Asks the engine two questions; each is a segment of its own."""
+class TwoSegments(Method[MethodOptions, str]):
+    """Asks the policy two questions; each is a segment of its own."""
 
     fans_out = True
 
-    async def run(self, job: Job) -> Episode:
-        segments: list[tokendelta.Sample] = []
-        for part in ("first", "second"):
-            session = tokendelta.Session(job.policy.profile, max_tokens=2048)
-            prompt = session.start([{"role": "user", "content": f"{part} {job.prompt}"}])
-            assert not isinstance(prompt, tokendelta.Overflow)
-            turn = await job.policy.engine.generate(
-                prompt, job.policy.sampling, session_id=job.rollout_id
-            )
-            session.append_sampled(self.kept(turn.ids), turn.logprobs, turn.finish)
-            segments += session.samples().samples
-        return Episode(
-            rollout_id=job.rollout_id,
-            group_id=job.group_id,
-            task_id=f"two/{job.prompt}",
-            segments=tuple(segments),
-            ending=Ending.finished(),
-            score=float(str(job.prompt)) / 10,
-            transcript=(),
-        )
+    def task(self, row: Row) -> str:
+        return str(row.prompt)
 
-    def kept(self, ids: Any) -> Any:
-        """What is trained on of a turn."""
-        return ids
+    async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
+        async with Conversation(policy, rollout) as talk:
+            for part in ("first", "second"):
+                turn = await talk.fresh([{"role": "user", "content": f"{part} {rollout.task}"}])
+                assert not isinstance(turn, Overflow)
+            return talk.episode(Ending.finished(), score=float(rollout.task) / 10)
+
+
+class Broken(TwoSegments):
+    """A method with a mistake in it, for rows with an odd prompt."""
+
+    async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
+        if int(rollout.task) % 2:
+            raise KeyError("a mistake")
+        return await super().run(rollout, policy)
+
+
+class Helped(TwoSegments):
+    """Asks the policy something before that is not trained on."""
+
+    async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
+        async with Conversation(policy, rollout, name="help") as talk:
+            await talk.ask([{"role": "user", "content": "help"}])
+        return await super().run(rollout, policy)
 
 
 class Inventing(TwoSegments):
     """Trains on what was not sampled."""
 
-    def kept(self, ids: Any) -> Any:
-        return [*ids[:-2][::-1], *ids[-2:]]
+    async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
+        episode = await super().run(rollout, policy)
+        for segment in episode.segments:
+            ids = segment.ids.copy()
+            ids[segment.prompt_length] += 1
+            object.__setattr__(segment, "ids", ids)
+        return episode
 
 
-class Helped(TwoSegments):
-    """Asks the engine something before that is not trained on."""
+class Panel(Method[MethodOptions, str]):
+    """Two conversations of the policy at once, of which one is the answer, and a frozen model that
+    both ask.
 
-    async def run(self, job: Job) -> Episode:
-        session = tokendelta.Session(job.policy.profile, max_tokens=2048)
-        prompt = session.start([{"role": "user", "content": "help"}])
-        assert not isinstance(prompt, tokendelta.Overflow)
-        params = job.policy.sampling
-        await job.policy.engine.generate(prompt, params, session_id=job.rollout_id)
-        return await super().run(job)
+    Attributes:
+        asked: What the model was asked.
+    """
 
+    def __init__(self, options: MethodOptions) -> None:
+        super().__init__(options)
+        self.asked: list[str] = []
 
-class Broken(Method):
-    """A method with a mistake in it, for rows with an odd prompt."""
+    def task(self, row: Row) -> str:
+        return str(row.prompt)
 
-    fans_out = True
+    async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
+        async def lead(name: str) -> Conversation:
+            model = recorded(Oracle(self.asked), rollout, asker=name)
+            async with Conversation(policy, rollout, name=name) as talk:
+                said = {"role": "user", "content": f"parcel {rollout.task}. {name}"}
+                for _ in range(3):
+                    turn = await talk.ask([said])
+                    if isinstance(turn, Overflow) or turn.ending is not None:
+                        break
+                    answer = await model.ask([{"role": "user", "content": turn.text}])
+                    said = {"role": "user", "content": answer.text}
+            return talk
 
-    async def run(self, job: Job) -> Episode:
-        if int(str(job.prompt)) % 2:
-            raise KeyError("a mistake")
-        return await TwoSegments().run(job)
-
-
-def two_segments(options: Mapping[str, Any]) -> TwoSegments:
-    return TwoSegments()
-
-
-def inventing(options: Mapping[str, Any]) -> Inventing:
-    return Inventing()
-
-
-def helped(options: Mapping[str, Any]) -> Helped:
-    return Helped()
-
-
-def broken(options: Mapping[str, Any]) -> Broken:
-    return Broken()
+        async with asyncio.TaskGroup() as group:
+            talks = [group.create_task(lead(name)) for name in ("left", "right")]
+        left, right = (task.result() for task in talks)
+        if any(turn.ending is not None for turn in (*left.turns, *right.turns)):
+            return left.episode(Ending.cancelled())
+        return left.episode(Ending.finished(), score=1.0)
 
 
-def patient_user() -> OfflineUser:
-    """Says everything at once and stays for four idle turns."""
-    return OfflineUser(opening="everything", patience=4)
+class Oracle:
+    """A frozen model that says how long its question is."""
 
+    name = "oracle"
 
-def patient(options: Mapping[str, Any]) -> TauWith:
-    return TauWith(TauOptions(**options), patient_user)
+    def __init__(self, asked: list[str]) -> None:
+        self._asked = asked
+
+    async def ask(self, messages: Any, *, max_tokens: Any = None, seed: Any = None) -> Answer:
+        text = messages[-1]["content"]
+        self._asked.append(text)
+        await asyncio.sleep(0)
+        return Answer(f"{len(text)} letters", 3, 2)

@@ -17,12 +17,12 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import make_args, to_train_data
 from slime_standin.desk import make_tokenizer, scores
-from slime_standin.servers import Call, FakeSGLang, FakeUser, Misbehaviour, Turn
 from turnwise.engine.http import HttpPool
 from turnwise.slime import close as close_connections
 from turnwise.slime import hooks, rollout_log
+from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Misbehaviour, Turn
 
-from apps.trainers.agentflow import sections
+from apps.trainers.agentflow.prompts import sections
 from tests.faults.counter import EPISODES, PARAMS, VICTIM, Fault, nothing_left_behind
 
 ANALYSIS = "It asks for a product."
@@ -88,7 +88,7 @@ async def play(
     deadline_s = fault.deadline_s if fault else 60.0
     monkeypatch.setattr(hooks, "HttpPool", partial(HttpPool, backoff_s=0.001, max_backoff_s=0.02))
     with nothing_left_behind():
-        async with FakeSGLang(plans) as server, FakeUser(helps) as frozen:
+        async with FakeSGLang(plans) as server, FakeChat(helps) as frozen:
             server.misbehave = _meet(engine, lambda call: call.session == f"session-{VICTIM}")
             frozen.misbehave = _meet(helper, _speaks_of(question(VICTIM)))
             model = {"base_url": f"{frozen.url}/v1", "model": "frozen", "deadline_s": deadline_s}

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 import pytest
-from slime_standin.servers import (
+from turnwise.testing.servers import (
     Misbehaviour,
     body,
     cut,

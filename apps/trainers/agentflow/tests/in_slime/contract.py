@@ -18,8 +18,8 @@ from contract_hooks import (
 )
 from planner import POLICY, Planner, options
 from slime_standin.contract import make_args
-from slime_standin.servers import FakeSGLang, in_a_thread
 from turnwise import slime as hooks
+from turnwise.testing.servers import FakeSGLang, in_a_thread
 
 __all__ = ["dynamic_filter", "eval_log", "post_process_rewards", "reward_func", "rollout_log"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from slime_standin.desk import scores
-from slime_standin.servers import Call, Turn
 from transformers import AutoTokenizer
+from turnwise.testing.servers import Call, Turn
 
 POLICY = Path(__file__).parents[2] / "policy"
 

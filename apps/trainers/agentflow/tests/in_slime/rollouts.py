@@ -35,12 +35,12 @@ from slime.utils.async_utils import run
 from slime.utils.eval_config import EvalDatasetConfig
 from slime.utils.misc import SingletonMeta, load_function
 from slime_standin.desk import scores
-from slime_standin.servers import Call, FakeSGLang, in_a_thread, status
 from stage import LOGGED, arguments, manager_of
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
 from turnwise.objective import token_weights
 from turnwise.slime import books, close
+from turnwise.testing.servers import Call, FakeSGLang, in_a_thread, status
 
 OBJECTIVES = ("turn-mean", "rollout-token-mean", "global-token-mean")
 STEPS = 3

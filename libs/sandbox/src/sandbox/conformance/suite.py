@@ -190,7 +190,7 @@ class Target:
         return ""
 
     def _state(self) -> list[tuple[object, ...]]:
-        found = []
+        found: list[tuple[object, ...]] = []
         inner = (os.path.join(self.open, name) for name in sorted(os.listdir(self.open)))
         for path in (self.canary, *inner):
             facts = os.lstat(path)
@@ -204,8 +204,10 @@ class Target:
 
     async def clear(self) -> None:
         """Takes everything away."""
-        for thing in (*self._sockets, *self._locked):
-            thing.close()
+        for listener in self._sockets:
+            listener.close()
+        for file in self._locked:
+            file.close()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

@@ -25,10 +25,11 @@ from turnwise.answers import units
 from turnwise.answers.notation import TEXT, to_latex
 
 _LETTER = (
-    rf"(?:{TEXT}\s*\{{\s*\(?([A-J])\)?[.:]?\s*\}}|\*\*\(?([A-J])\)?[.:]?\*\*"
-    r"|\(([A-J])\)|([A-J])[.):])"
+    rf"(?:{TEXT}\s*\{{\s*(?:(?:[Oo]ption|[Cc]hoice)\s*)?\(?([A-J])\)?[.:]?\s*\}}"
+    r"|\*\*\(?([A-J])\)?[.:]?\*\*|\(([A-J])\)|([A-J])[.):])"
 )
 _CHOICE = re.compile(rf"{_LETTER}[.:)]?\s*(.*)", re.DOTALL)
+_DRESSED = re.compile(rf"{TEXT}\s*\{{\s*((?:\([A-J]\)|[A-J][.:)])[^{{}}]+?)\s*\}}")
 _ALONE = re.compile(r"[A-J]")
 _TIME = re.compile(
     rf"(?:{TEXT}\s*\{{)?\s*(\d{{1,2}}):([0-5]\d)(?::([0-5]\d))?\s*\}}?\s*(?:{TEXT}\s*\{{)?\s*"
@@ -36,17 +37,21 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _MODULUS = re.compile(
-    r"(.*?)\s*(?:\\pmod|\(?\s*(?:\\bmod|\\mod|\\text\s*\{\s*mod\s*\}|\bmod\b))\s*\{?\s*([^{}()]+?)\s*\}?\s*\)?",
+    r"(.*?)\s*(?:\\pmod|\(?\s*(?:\\bmod|\\mod|\\text\s*\{\s*mod\s*\}|\bmod\b))"
+    r"\s*\{?\s*([^{}()]+?)\s*\}?\s*\)?",
     re.DOTALL,
 )
 _MEMBER = re.compile(
     r"([A-Za-z](?:_\w+|_\{\w+\})?)\s*\\in(?![A-Za-z])\s*(?=[\[({\\])(.+)", re.DOTALL
 )
 _BUILDER = re.compile(
-    r"\\\{\s*([A-Za-z])\s*(?:\\in\s*(?:\\mathbb\s*\{?\s*R\s*\}?|R)\s*)?(?:\\mid|\\vert|\||:)\s*(.+?)\s*\\\}",
+    r"\\\{\s*([A-Za-z])\s*(?:\\in\s*(?:\\mathbb\s*\{?\s*R\s*\}?|R)\s*)?"
+    r"(?:\\mid|\\vert|\||:)\s*(.+?)\s*\\\}",
     re.DOTALL,
 )
 _OR = re.compile(rf"\s*(?:{TEXT}\s*\{{\s*or\s*\}}|\bor\b|\\lor\b|\\vee\b|\\cup\b)\s*")
+_LISTED = re.compile(r"\\\{[^{}|:]*,[^{}|:]*\\\}")
+_ORDERED = re.compile(r"[\[(][^()\[\]]*,[^()\[\]]*[\])]")
 _RELATION = re.compile(r"[<>]|\\(?:leq?|geq?|neq?|lt|gt)(?:slant)?(?![A-Za-z])")
 
 
@@ -71,6 +76,11 @@ def pairs(prediction: str, truth: str) -> bool | tuple[Pair, ...]:
         truth = asked[1]
     if said and said[1]:
         prediction = said[1]
+    if any(
+        _LISTED.fullmatch(one) and _ORDERED.fullmatch(other)
+        for one, other in ((prediction, truth), (truth, prediction))
+    ):
+        return False
     decided: bool | tuple[Pair, ...] | None = _times(prediction, truth)
     if decided is None:
         decided = _residues(prediction, truth)
@@ -81,6 +91,8 @@ def _choice(text: str) -> tuple[str, str] | None:
     """The letter, and what stands behind it."""
     if _ALONE.fullmatch(text):
         return text, ""
+    if dressed := _DRESSED.fullmatch(text):
+        text = dressed[1]
     found = _CHOICE.fullmatch(text)
     return None if found is None else (next(filter(None, found.groups()[:4])), found[5].strip())
 

@@ -23,7 +23,8 @@ import re
 import unicodedata
 
 STOP_TOKEN = re.compile(
-    r"<[|\uff5c][^\s<>]{1,64}[|\uff5c]>|</s>|<eos>|<end_of_turn>|<pad>|\[EOS\]", re.IGNORECASE
+    r"<[|\uff5c][^\s<>]{1,64}[|\uff5c]>|</s>|<eos>|<end_of_turn>|<pad>|\[EOS\]|\[/?INST\]",
+    re.IGNORECASE,
 )
 """The text of a special token that ends or begins a turn."""
 TEXT = (
@@ -44,6 +45,27 @@ _ENVIRONMENT = re.compile(
     r"\\begin\s*\{((?:align(?:ed|at)?|gather(?:ed)?|equation|split|multline|displaymath|math)\*?)\}"
     r"(.*)\\end\s*\{\1\}",
     re.DOTALL,
+)
+_ONE_CELL = re.compile(
+    r"\\begin\s*\{array\}\s*\{[clr|\s]*\}([^&]*?)(?:\\\\)?\s*\\end\s*\{array\}", re.DOTALL
+)
+_LEADING_SIGN = re.compile(r"(?:\\(?:therefore|approx|implies|Rightarrow|to)(?![A-Za-z])|=)\s*")
+_COLOURED = re.compile(
+    r"\\(?:textcolor|colorbox)\s*\{[^{}]*\}\s*\{([^{}]*)\}|\\underline\s*\{([^{}]*)\}"
+)
+_COLOUR = re.compile(r"\\color\s*\{[^{}]*\}")
+_ROMAN = re.compile(r"\\(?:mathrm|text|textrm|rm)\s*\{\s*([ei])\s*\}(?=\s*\^)")
+_SMALL_O = re.compile(rf"(?<=\d)\s*\^\s*(?:o(?![A-Za-z])|\{{\s*(?:{TEXT}\s*\{{\s*o\s*\}}|o)\s*\}})")
+_BARRED = re.compile("(?:\\d[\u0304\u0305])+")
+_BASE_WORDS = dict(
+    two="2", three="3", four="4", five="5", six="6", seven="7", eight="8", nine="9", ten="10",
+    twelve="12", sixteen="16",
+)  # fmt: skip
+_BASE_NAME = rf"({'|'.join(_BASE_WORDS)}|\d+)"
+_NAMED_BASE = re.compile(
+    rf"(?<=[\dA-F}}])\s*"
+    rf"(?:_\s*\{{\s*(?:{TEXT}\s*\{{)?\s*(?:base\s*)?{_BASE_NAME}\s*\}}?\s*\}}"
+    rf"|(?:{TEXT}\s*\{{)?\s*\(?base[\s_-]*\}}?\s*{_BASE_NAME}\s*\}}?\)?)(?![A-Za-z\d])"
 )
 _NUMBER_IN_TEXT = re.compile(rf"{TEXT}\s*\{{\s*([^{{}}A-Za-z]*\d[^{{}}A-Za-z]*)\}}")
 _STYLE = re.compile(
@@ -116,7 +138,7 @@ _EMPTY = re.compile(r"\\varnothing(?![A-Za-z])|^\s*\\\{\s*\\\}\s*$")
 _INNER_DEGREES = re.compile(
     r"((?<![\d.])\d+(?:\.\d+)?|\\?[A-Za-z]+)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))"
 )
-_BASE = re.compile(r"(?<![A-Za-z\d.])(\d+)\s*_\s*(?:\{\s*\(?(\d{1,2})\)?\s*\}|(\d))(?![\d])")
+_BASE = re.compile(r"(?<![A-Za-z\d.])\(?(\d+)\)?\s*_\s*(?:\{\s*\(?(\d{1,2})\)?\s*\}|(\d))(?![\d])")
 
 
 def bare(text: str) -> str:
@@ -131,7 +153,7 @@ def _trimmed(text: str) -> str:
     """Without a full stop, half a command and space at its end; an ellipsis stays."""
     while True:
         text = text.strip()
-        for tail in (".", "\\"):
+        for tail in (".", ",", ";", "\\"):
             if text.endswith(tail) and not text.endswith(2 * tail):
                 text = text[:-1]
                 break
@@ -149,14 +171,17 @@ def plain(text: str) -> str:
 
     The first half of `to_latex`: what other forms than formulas are looked for in.
     """
-    found = _from_unicode(bare(text))
+    found = _ONE_CELL.sub(r"\1", _from_unicode(bare(text)))
     if environment := _ENVIRONMENT.fullmatch(found):
         found = _one_line(environment[2])
     found = bare(without_phrase(bare(found)))
+    found = _COLOUR.sub("", _COLOURED.sub(lambda m: m[1] or m[2] or "", found))
     found = _NUMBER_IN_TEXT.sub(r"\1", _STYLE.sub("", found))
+    found = _NAMED_BASE.sub(_base, _SMALL_O.sub(r"^{\\circ}", _ROMAN.sub(r"\1", found)))
     found = _THOUSANDS.sub(lambda m: re.sub(r"\D", "", m[0]), found)
     found = _SPACE_COMMAND.sub(lambda m: m[1] or " ", found)
-    return bare(found)
+    found = bare(found)
+    return found[sign.end() :] if (sign := _LEADING_SIGN.match(found)) else found
 
 
 def to_latex(text: str) -> str:
@@ -182,11 +207,17 @@ def to_latex(text: str) -> str:
     return found.strip()
 
 
+def _base(found: re.Match[str]) -> str:
+    named = found[1] or found[2]
+    return f"_{{{_BASE_WORDS.get(named, named)}}}"
+
+
 def _of_base(digits: str, base: str) -> str:
     return f"{int(digits)}\\cdot \\Xi_{{{int(base)}}}"
 
 
 def _from_unicode(text: str) -> str:
+    text = _BARRED.sub(lambda m: f"\\overline{{{m[0][::2]}}}", text)
     text = _RAISED.sub(lambda m: f"^{{{''.join(_SUPERSCRIPTS[c] for c in m[0])}}}", text)
     text = _LOWERED.sub(lambda m: f"_{{{''.join(_SUBSCRIPTS[c] for c in m[0])}}}", text)
     text = _roots(text)

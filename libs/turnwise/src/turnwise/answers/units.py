@@ -105,9 +105,12 @@ _DEGREE_MARK = re.compile(
 _TRIGONOMETRIC = re.compile(r"sin|cos|tan|cot|sec|csc")
 """Their degrees are the argument's, not the answer's."""
 _IN_TEXT = re.compile(rf"\s*((?:{TEXT}\s*\{{[^{{}}]*\}}\s*(?:\^\s*(?:\{{-?\d\}}|-?\d))?[\s/]*)+)$")
-_AFTER_NUMBER = re.compile(
-    r"(?<=[\d})])\s*((?:[A-Za-z\u03bc]+\.?(?:\^(?:\{-?\d\}|-?\d))?)(?:\s*(?:/|\bper\b|\s)\s*[A-Za-z]+(?:\^(?:\{-?\d\}|-?\d))?)*)$"
+_WORD = r"[A-Za-z\u03bc]+\.?(?:\^(?:\{-?\d\}|-?\d))?"
+_AFTER_NUMBER = re.compile(rf"(?<=[\d}})])\s*({_WORD}(?:\s*(?:/|\bper\b|\s)\s*{_WORD})*)$")
+_FRACTION_OF_UNITS = re.compile(
+    rf"\\frac\s*\{{\s*({TEXT}\s*\{{[A-Za-z ]+\}})\s*\}}\s*\{{\s*({TEXT}\s*\{{[A-Za-z ]+\}})\s*\}}$"
 )
+_NO_UNIT = re.compile(r"(?<=[\d})])\s*(?:(?:sq|square|cu|cubic)\.?\s*)?units?(?:\^\{?\d\}?)?$")
 _FONT = re.compile(rf"{TEXT}\s*\{{([^{{}}]*)\}}")
 _POWER_WORDS = {"square": 2, "sq": 2, "squared": 2, "cubic": 3, "cu": 3, "cubed": 3}
 
@@ -136,6 +139,7 @@ def split(text: str, *, loose: bool = False) -> tuple[str, Unit] | None:
         return (text[: mark.start()].strip(), _unit(name)) if mark.start() else None
     if money := _MONEY.match(text):
         return money[1] + text[money.end() :], Unit(frozenset({(_MARKS[money[2]], 1)}), Fraction(1))
+    text = _FRACTION_OF_UNITS.sub(r"\1/\2", text)
     if found := _IN_TEXT.search(text):
         unit = read(_FONT.sub(r" \1 ", found[1]).replace(" ^", "^"))
         return (text[: found.start()].strip(), unit) if unit and found.start() else None
@@ -147,7 +151,8 @@ def split(text: str, *, loose: bool = False) -> tuple[str, Unit] | None:
 
 
 def without_noun(text: str) -> str:
-    """Without the words in `\\text{}` at its end, such as ` apples`."""
+    """Without the words in `\\text{}` at its end, such as ` apples`, and `square units`."""
+    text = _NO_UNIT.sub("", text)
     found = _IN_TEXT.search(text)
     if found is None or not found.start():
         return text

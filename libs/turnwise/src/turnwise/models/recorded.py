@@ -17,20 +17,24 @@ SHOWN = 80
 """Characters of a question that stand beside its hash, for the error where another is asked."""
 
 
-def recorded(model: FrozenModel, rollout: Rollout[Any]) -> FrozenModel:
+def recorded(model: FrozenModel, rollout: Rollout[Any], *, asker: str = "") -> FrozenModel:
     """The model as the episode asks it: through the rollout's `Replay` where it has one.
 
     A method that asks frozen models through this can be interrupted and goes on where it was.
+
+    Args:
+        asker: Tells apart those parts of an episode that ask the model at the same time.
     """
-    return model if rollout.replay is None else RecordedModel(model, rollout)
+    return model if rollout.replay is None else RecordedModel(model, rollout, asker)
 
 
 class RecordedModel:
     """A frozen model of one episode whose answers are kept. Implements `FrozenModel`."""
 
-    def __init__(self, model: FrozenModel, rollout: Rollout[Any]) -> None:
+    def __init__(self, model: FrozenModel, rollout: Rollout[Any], asker: str) -> None:
         assert rollout.replay is not None
         self.name = model.name
+        self._calls = f"model/{model.name}/{asker}" if asker else f"model/{model.name}"
         self._model, self._replay = model, rollout.replay
 
     async def ask(
@@ -54,4 +58,4 @@ class RecordedModel:
             "hash": hashlib.sha256(question.encode()).hexdigest(),
             "ends": str(messages[-1].get("content"))[-SHOWN:] if messages else "",
         }
-        return Answer(**await self._replay.call(f"model/{self.name}", asked, make))
+        return Answer(**await self._replay.call(self._calls, asked, make))

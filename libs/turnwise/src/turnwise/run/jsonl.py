@@ -33,8 +33,8 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 def append_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, sync: bool = False) -> None:
     """Appends rows, flushed to the system when this returns.
 
-    NaN and infinity become null, which JSON has instead. A torn last line is cut off before. Several
-    processes may append to one file: each holds its lock meanwhile.
+    NaN and infinity become null, which JSON has instead. A torn last line is cut off before.
+    Several processes may append to one file: each holds its lock meanwhile.
 
     Args:
         sync: Whether the rows shall be on the disk when this returns, so that they survive a loss

@@ -30,10 +30,11 @@ class MetricMean(msgspec.Struct, frozen=True):
 class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     """An evaluation of the weights after `step` training steps.
 
-    `dataset` names what was evaluated on where a run has several. `scores` holds each task's scores by trial, None where one was lost; the error of `reward_mean`
-    is clustered by task. `endings` counts episodes by `Ending.label`. `baselines` is what fixed
-    behaviours score on the same tasks, `services` who played with the policy, by role, and
-    `service_totals` what they have used since the process started.
+    `dataset` names what was evaluated on where a run has several. `scores` holds each task's scores
+    by trial, None where one was lost; the error of `reward_mean` is clustered by task. `endings`
+    counts episodes by `Ending.label`. `baselines` is what fixed behaviours score on the same tasks,
+    `services` who played with the policy, by role, and `service_totals` what they have used since
+    the process started.
     """
 
     step: int

@@ -1,8 +1,8 @@
 """Episodes as rows of `episodes.jsonl`: everything that is needed to look at one token by token.
 
-What is kept, so that the file stays readable (`TraceChoice`): of a training step its best, worst and
-longest episode and one of each ending that is not the policy's doing; of an evaluation those and a
-few others spread over its episodes. Together they have at most `MAX_TOKENS` tokens, the first
+What is kept, so that the file stays readable (`TraceChoice`): of a training step its best, worst
+and longest episode and one of each ending that is not the policy's doing; of an evaluation those
+and a few others spread over its episodes. Together they have at most `MAX_TOKENS` tokens, the first
 excepted. The scores of all episodes are in the metrics row.
 """
 

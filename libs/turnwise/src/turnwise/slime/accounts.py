@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ from turnwise.group import Drop
 from turnwise.ledger import Ledger, LedgerImbalance
 from turnwise.local.lag import LagMonitor
 from turnwise.run.traces import TraceChoice
+from turnwise.stopping import LostGroups
 
 
 @dataclass(slots=True)
@@ -124,7 +125,7 @@ class Accounts:
         """
         self._spread = spread
         self._numbers = 0
-        self._lost_groups = 0
+        self._lost_groups: LostGroups | None = None
         self._open: set[str] = set()
         self._lag: LagMonitor | None = None
         self._begin_period()
@@ -185,12 +186,24 @@ class Accounts:
         if rollout_id in self._ended:
             self._ended[rollout_id].score = score
 
-    def count_group(self, drop: Drop | None) -> int:
-        """Counts a group that the filter looked at; gives how many in a row were lost by now."""
+    def count_group(
+        self, drop: Drop | None, losses: Sequence[Mapping[str, str | None]], *, batch: int
+    ) -> None:
+        """Counts a group that the filter looked at.
+
+        Args:
+            drop: Why it is left out.
+            losses: Of each member the `boundary` where it was lost and the `error`, or None.
+            batch: Groups of a step.
+
+        Raises:
+            StopRun: see `turnwise.stopping.LostGroups`.
+        """
         if drop is not None:
             self._dropped[drop.value] += 1
-        self._lost_groups = self._lost_groups + 1 if drop is Drop.TOO_FEW_SCORED else 0
-        return self._lost_groups
+        if self._lost_groups is None:
+            self._lost_groups = LostGroups(batch)
+        self._lost_groups.count(drop, losses)
 
     def take(self) -> Period:
         """Closes the period; episodes under way are carried over to the next."""

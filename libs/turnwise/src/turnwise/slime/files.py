@@ -2,9 +2,9 @@
 
 The launcher names it as `args.turnwise_run_dir`, beside `args.turnwise` in the file of
 `--custom-config-path`. slime's rollout and trainer processes may run on any node. Where the folder
-is not the launcher's, which a node tells by the launcher's copy of that file in it, a node writes to
-a folder of its own at the same path, says so in the log, and repeats the rows of metrics.jsonl as
-lines of the log that `turnwise.run.relay` reads; traces stay there. Without a name nothing is
+is not the launcher's, which a node tells by the launcher's copy of that file in it, a node writes
+to a folder of its own at the same path, says so in the log, and repeats the rows of metrics.jsonl
+as lines of the log that `turnwise.run.relay` reads; traces stay there. Without a name nothing is
 written.
 
 A step or an evaluation has its row as soon as slime logs it, traces before it, both on the disk: a
@@ -115,9 +115,7 @@ class RunFiles:
         row = SlimeRow(
             step=step,
             numbers={
-                name: float(value)
-                for name, value in numbers.items()
-                if isinstance(value, Real)
+                name: float(value) for name, value in numbers.items() if isinstance(value, Real)
             },
         )
         try:

@@ -1,10 +1,11 @@
 """`generate`: one episode for slime, from a `Sample` to one or more.
 
-1. The row becomes a task and is played as on every backend (`turnwise.method.play`): the method gets
-   a `Policy` whose engine speaks to slime's router, and a seed that depends on `--rollout-seed` and
-   the sample's index alone. What all episodes have in common is in `turnwise.slime.shared`.
-2. slime's abort ends an episode before its next turn; with `--partial-rollout` the sample keeps what
-   the next `generate` goes on from (`turnwise.slime.replay`).
+1. The row becomes a task and is played as on every backend (`turnwise.method.play`): the method
+   gets a `Policy` whose engine speaks to slime's router, and a seed that depends on
+   `--rollout-seed` and the sample's index alone. What all episodes have in common is in
+   `turnwise.slime.shared`.
+2. slime's abort ends an episode before its next turn; with `--partial-rollout` the sample keeps
+   what the next `generate` goes on from (`turnwise.slime.replay`).
 3. Whatever fails beyond the policy makes a lost episode, an error in our own code included: it is
    logged with its traceback, entered under `environment`, and harms no other episode. So it is
    with what the server says beside the tokens, entered under `engine`. A configuration error is

@@ -4,8 +4,8 @@ A rollout may have several samples; it counts once. A sample without a score (lo
 shifts nobody's baseline: it gets advantage 0, carries no trained token, and its raw reward in
 slime's training data is the mean of its scored group, so that slime's own averages do not move.
 
-A method's `group_scores` are taken once a group, before any statistics: by the dynamic filter, which
-sees it first, else by the post-processing. It is given the group's episodes as the samples'
+A method's `group_scores` are taken once a group, before any statistics: by the dynamic filter,
+which sees it first, else by the post-processing. It is given the group's episodes as the samples'
 metadata hold them: endings, scores, metrics and facts, without segments and transcripts.
 """
 
@@ -22,7 +22,6 @@ from slime.rollout.filter_hub.base_types import (  # type: ignore[import-not-fou
     DynamicFilterOutput,  # pants: no-infer-dep
 )
 
-from turnwise.command import StopRun
 from turnwise.group import Drop, advantages, drop_reason, scored_by_group
 from turnwise.method import Method
 from turnwise.slime import accounts
@@ -33,7 +32,6 @@ GROUP_BASELINE = frozenset({"grpo", "gspo", "cispo", "reinforce_plus_plus_baseli
 """Estimators whose rewards slime centres by group."""
 GROUP_SCALE = frozenset({"grpo", "gspo", "cispo"})
 """Estimators whose rewards it also divides by the group's deviation."""
-MIN_LOST_GROUPS = 16
 
 
 async def reward_func(args: Any, sample: Any, **kwargs: Any) -> Any:
@@ -93,8 +91,8 @@ def dynamic_filter(args: Any, samples: list[Any], **kwargs: Any) -> Any:
     it).
 
     Raises:
-        StopRun: twice `--rollout-batch-size` groups in a row, and at least `MIN_LOST_GROUPS`, had
-            too few scored members: slime would sample for ever where a service is gone.
+        StopRun: group after group was lost (`turnwise.stopping`): slime would sample for ever where
+            a service is gone.
         ValueError: the method scores the group wrongly.
     """
     rollouts = _rollout_samples(list(_flat(samples)))
@@ -111,14 +109,12 @@ def dynamic_filter(args: Any, samples: list[Any], **kwargs: Any) -> Any:
 
 
 def _check_losses(args: Any, members: Sequence[Any], drop: Drop | None) -> None:
-    lost = accounts.TRAIN.count_group(drop)
-    if lost < max(MIN_LOST_GROUPS, 2 * getattr(args, "rollout_batch_size", 0)):
-        return
-    errors = [facts["error"] for one in members if (facts := (one.metadata or {}).get(FACTS))]
-    raise StopRun(
-        f"{lost} groups in a row lost too many of their episodes, most of the last to "
-        f"{_main_cause(members)}: {next((error for error in errors if error), 'no error is known')}"
-    )
+    losses = [
+        {"boundary": facts["boundary"], "error": facts["error"]}
+        for one in members
+        if (facts := (one.metadata or {}).get(FACTS)) is not None
+    ]
+    accounts.TRAIN.count_group(drop, losses, batch=getattr(args, "rollout_batch_size", 0))
 
 
 def _score_group(args: Any, rollouts: Sequence[Sequence[Any]]) -> None:

@@ -13,8 +13,8 @@ masks a `remove_sample`; a placeholder holds two stop tokens, because an empty r
 on. In evaluation with a reward key a sample without a reward carries {key: None}: slime looks the
 key up in every sample there.
 
-`metadata["turnwise"]` says how the episode ended (`facts`). `metadata["turnwise_replay"]` is what an
-aborted one goes on from with `--partial-rollout` (`turnwise.slime.replay`).
+`metadata["turnwise"]` says how the episode ended (`facts`). `metadata["turnwise_replay"]` is what
+an aborted one goes on from with `--partial-rollout` (`turnwise.slime.replay`).
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def find_method(args: Any) -> Method[Any, Any]:
 
 def find_tokenizer(args: Any) -> Any:
     """The tokenizer of the episodes that were played; None before the first."""
-    profile = _profiles.get(_template_key(args))
+    profile = _profiles.get(_key(args))
     return None if profile is None else profile.tokenizer
 
 
@@ -134,18 +134,17 @@ def service_totals() -> dict[str, float]:
 def _key(args: Any) -> str:
     switches = [getattr(args, name, False) for name in ("partial_rollout", "group_rm")]
     server_format = getattr(args, "sglang_tool_call_parser", None)
-    given = [_template_key(args), args.turnwise, switches, server_format]
+    given = [args.hf_checkpoint, _template_options(args), args.turnwise, switches, server_format]
     return json.dumps(given, sort_keys=True, default=str)
 
 
-def _template_key(args: Any) -> str:
-    template = getattr(args, "apply_chat_template_kwargs", None) or {}
-    return json.dumps([args.hf_checkpoint, template], sort_keys=True, default=str)
+def _template_options(args: Any) -> dict[str, Any]:
+    return dict(getattr(args, "apply_chat_template_kwargs", None) or {})
 
 
 async def _open(here: _OfLoop, key: str, args: Any, settings: Settings) -> Shared:
     files_of(args)
-    profile, method = await asyncio.to_thread(_make, args, settings, here.methods.get(key))
+    profile, method = await asyncio.to_thread(_make, args, key, settings, here.methods.get(key))
     lists = fans_out(args, settings, method)
     tool_format = _tool_format(args, method, profile)
     await method.open(Services(server=partial(model_url, args)))
@@ -157,16 +156,15 @@ async def _open(here: _OfLoop, key: str, args: Any, settings: Settings) -> Share
 
 
 def _make(
-    args: Any, settings: Settings, known: Method[Any, Any] | None
+    args: Any, key: str, settings: Settings, known: Method[Any, Any] | None
 ) -> tuple[tokendelta.Profile, Method[Any, Any]]:
     with _building:
         method = known or make_method(settings)
-        key = _template_key(args)
         if key not in _profiles:
-            template = getattr(args, "apply_chat_template_kwargs", None) or {}
-            tokenizer = _load_tokenizer(args.hf_checkpoint)
             _profiles[key] = tokendelta.Profile.from_tokenizer(
-                tokenizer, template_kwargs=dict(template)
+                _load_tokenizer(args.hf_checkpoint),
+                tools=list(method.tools()),
+                template_kwargs=_template_options(args),
             )
         return _profiles[key], method
 

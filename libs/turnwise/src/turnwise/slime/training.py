@@ -1,7 +1,8 @@
 """What is done in slime's trainer: the objective `turn-mean`, and its numbers for the run folder.
 
-`turn-mean` is the mean over rollouts of the mean over their turns. slime divides the summed loss of a sample by `rollout_mask_sums`, the trained tokens of its whole
-rollout, and the step's sum by its number of rollouts: a token mean over each rollout. With
+`turn-mean` is the mean over rollouts of the mean over their turns. slime divides the summed loss of
+a sample by `rollout_mask_sums`, the trained tokens of its whole rollout, and the step's sum by its
+number of rollouts: a token mean over each rollout. With
 
     rollout_mask_sums = (turns of the rollout) x (trained tokens of this turn)
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from slime_standin.contract import make_args
 from slime_standin.desk import Desk, make_tokenizer, save_tokenizer
-from slime_standin.servers import FakeSGLang
 from turnwise import slime as hooks
 from turnwise.slime import dynamic_filter, post_process_rewards, reward_func
+from turnwise.testing.servers import FakeSGLang
 
 __all__ = ["dynamic_filter", "post_process_rewards", "reward_func"]
 

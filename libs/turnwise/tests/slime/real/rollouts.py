@@ -24,10 +24,10 @@ from slime.utils.eval_config import EvalDatasetConfig
 from slime.utils.misc import SingletonMeta, load_function
 from slime.utils.types import Sample
 from slime_standin.desk import Speaker, customer, make_tokenizer, openings, save_tokenizer
-from slime_standin.servers import Call, FakeSGLang, FakeUser, in_a_thread, status
 from stage import LOGGED, arguments, manager_of
 from turnwise.objective import rollout_mask_sums
 from turnwise.slime import books
+from turnwise.testing.servers import Call, FakeChat, FakeSGLang, in_a_thread, status
 
 STEPS = 3
 
@@ -147,7 +147,7 @@ def _evaluate(args: Any, folder: Path) -> dict[str, Any]:
 def _customers(args: Any, server: FakeSGLang) -> dict[str, Any]:
     """The strategy react and a customer behind an endpoint that is busy now and then, with aborted
     conversations that go on."""
-    user = FakeUser(customer, delay_s=0.05)
+    user = FakeChat(customer, delay_s=0.05)
     user.misbehave = lambda call: status(429) if call.number % 9 == 4 else None
     in_a_thread(user)
     kept = args.turnwise

@@ -13,29 +13,29 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import to_train_data
-from slime_standin.desk import Desk
-from slime_standin.servers import Call, FakeSGLang, Turn, status
+from slime_standin.errands import Courier, spoken
 from turnwise.objective import rollout_mask_sums
 from turnwise.slime import turn_mean
+from turnwise.testing.servers import Call, FakeSGLang, Turn, status
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
-TURN_MEAN = {"method": "slime_standin.methods:two_segments", "objective": "turn-mean"}
+TURN_MEAN = {"method": "slime_standin.methods:TwoSegments", "objective": "turn-mean"}
 
 
-class Talker(Desk):
+class Talker(Courier):
     """Says more in each call than in the one before."""
 
     async def answer(self, call: Call) -> Turn:
-        return self.turn("word " * (1 + call.number))
+        return spoken("word " * (1 + call.number))
 
 
 @pytest.fixture
-def desk(tokenizer: Any) -> Desk:
-    return Talker(tokenizer)
+def courier() -> Courier:
+    return Talker()
 
 
 def rows(*numbers: int) -> list[Any]:
-    return [Sample(prompt=n, index=n, group_index=0) for n in numbers]
+    return [Sample(prompt=str(n), index=n, group_index=0) for n in numbers]
 
 
 def rank(data: dict[str, list[Any]], places: list[int]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ async def test_without_the_objective_the_samples_say_nothing_of_turns(
 
 @pytest.mark.parametrize("alike", [False, True])
 async def test_every_segment_carries_what_the_server_said_about_its_own_turn(
-    args: Callable[..., Any], server: FakeSGLang, tokenizer: Any, alike: bool
+    args: Callable[..., Any], server: FakeSGLang, alike: bool
 ) -> None:
     def spans(call: Call, turn: Turn) -> dict[str, Any]:
         """One token kept for each sampled one: the number of the call."""
@@ -111,8 +111,8 @@ async def test_every_segment_carries_what_the_server_said_about_its_own_turn(
 
     server.more_meta = spans
     if alike:
-        server._answer = Desk(tokenizer, wrong=lambda number: True).answer
-    helped = {**TURN_MEAN, "method": "slime_standin.methods:helped"}
+        server._answer = Courier(wrong=lambda number: True).answer
+    helped = {**TURN_MEAN, "method": "slime_standin.methods:Helped"}
     arguments = args(turnwise=helped, rollout_top_p=0.9)
     (episode,) = await generate_and_rm_group(arguments, rows(1), {**PARAMS, "top_p": 0.9})
     # The first call is no segment.
@@ -123,7 +123,7 @@ async def test_every_segment_carries_what_the_server_said_about_its_own_turn(
 async def test_a_segment_of_tokens_that_were_not_sampled_is_lost(
     args: Callable[..., Any],
 ) -> None:
-    inventing = {**TURN_MEAN, "method": "slime_standin.methods:inventing"}
+    inventing = {**TURN_MEAN, "method": "slime_standin.methods:Inventing"}
     ((sample,),) = await generate_and_rm_group(args(turnwise=inventing), rows(1), PARAMS)
     facts = sample.metadata["turnwise"]
     assert (facts["ending"], sample.reward) == ("lost:engine", None)

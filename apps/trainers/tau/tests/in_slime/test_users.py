@@ -15,12 +15,12 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import to_train_data
 from slime_standin.desk import GOODBYE, Desk, Speaker, customer, openings, prompts
-from slime_standin.servers import Call, FakeSGLang, FakeUser, Turn, body, edit, status
 from taubench.fewshot import demonstrated
 from taubench.strategies import STRATEGIES
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
 from turnwise.slime import books, close, generate, hooks, rollout_log
+from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Turn, body, edit, status
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
 
@@ -32,13 +32,13 @@ def desk(tokenizer: Any) -> Desk:
 
 
 @pytest.fixture
-async def endpoint() -> AsyncIterator[FakeUser]:
-    async with FakeUser(customer) as found:
+async def endpoint() -> AsyncIterator[FakeChat]:
+    async with FakeChat(customer) as found:
         yield found
         await close()
 
 
-def served(endpoint: FakeUser, **options: Any) -> dict[str, Any]:
+def served(endpoint: FakeChat, **options: Any) -> dict[str, Any]:
     user = {"model": "m", "base_url": f"{endpoint.url}/v1", "key_env": "", "backoff_s": 0.001}
     return {"user": {**user, **options}}
 
@@ -78,7 +78,7 @@ async def test_every_strategy_plays_and_trains_what_was_sampled(
 
 @pytest.mark.parametrize("strategy", ["llm", "react", "verify", "reflection"])
 async def test_every_customer_played_by_a_model_is_heard_without_its_thoughts(
-    args: Callable[..., Any], endpoint: FakeUser, strategy: str
+    args: Callable[..., Any], endpoint: FakeChat, strategy: str
 ) -> None:
     given = served(endpoint, strategy=strategy, read_price=1.0, write_price=2.0)
     arguments = args(turnwise={**given, "agent_strategy": "react"}, rollout_max_context_len=32768)
@@ -96,7 +96,7 @@ async def test_every_customer_played_by_a_model_is_heard_without_its_thoughts(
 @pytest.mark.parametrize("strategy", ["llm", "react"])
 @pytest.mark.parametrize("turn", [0, 1, 2])
 async def test_an_aborted_conversation_goes_on_without_asking_the_customer_anew(
-    args: Callable[..., Any], server: FakeSGLang, endpoint: FakeUser, strategy: str, turn: int
+    args: Callable[..., Any], server: FakeSGLang, endpoint: FakeChat, strategy: str, turn: int
 ) -> None:
     arguments = args(turnwise=served(endpoint, strategy=strategy), partial_rollout=True)
     whole = await generate(arguments, row(), PARAMS)
@@ -139,7 +139,7 @@ def _unfinished(answer: dict[str, Any]) -> None:
     ids=["busy", "refused", "empty", "out-of-scope"],
 )
 async def test_a_customer_that_fails_for_good_costs_its_episode_and_no_reward(
-    args: Callable[..., Any], endpoint: FakeUser, fault: Any, ending: str
+    args: Callable[..., Any], endpoint: FakeChat, fault: Any, ending: str
 ) -> None:
     instruction = openings()[sorted(openings(), key=lambda one: openings()[one].index)[1]]
     endpoint.misbehave = lambda call: (
@@ -158,7 +158,7 @@ async def test_a_customer_that_fails_for_good_costs_its_episode_and_no_reward(
     assert (ledger()["started"], ledger()["finished"], ledger()["lost/user"]) == (3, 2, 1)
 
 
-async def test_a_spent_budget_ends_the_run(args: Callable[..., Any], endpoint: FakeUser) -> None:
+async def test_a_spent_budget_ends_the_run(args: Callable[..., Any], endpoint: FakeChat) -> None:
     budget = {"write_price": 1.0, "max_tokens": 10, "spend_cap_usd": 0.000041}
     arguments = args(turnwise=served(endpoint, **budget))
     assert (await generate(arguments, row(), PARAMS)).reward == 1.0
@@ -169,7 +169,7 @@ async def test_a_spent_budget_ends_the_run(args: Callable[..., Any], endpoint: F
 
 
 async def test_recorded_replies_are_played_again_without_a_request(
-    args: Callable[..., Any], endpoint: FakeUser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    args: Callable[..., Any], endpoint: FakeChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "replies.jsonl")
     first = await generate(args(turnwise=served(endpoint, user_cache=path)), row(), PARAMS)
@@ -185,7 +185,7 @@ async def test_recorded_replies_are_played_again_without_a_request(
 
 
 async def test_a_customer_that_slime_serves_is_found_by_its_name_there(
-    args: Callable[..., Any], endpoint: FakeUser
+    args: Callable[..., Any], endpoint: FakeChat
 ) -> None:
     arguments = args(turnwise={"user": {"sglang": "customer"}})
     with pytest.raises(ConfigError, match="no model 'customer'; there are none"):

@@ -1,7 +1,10 @@
-"""An SGLang server and a user's endpoint on this machine, which misbehave on demand.
+"""An SGLang server and an OpenAI-compatible endpoint on this machine, which misbehave on demand.
 
     async with FakeSGLang(answer) as server:         # server.url
         server.misbehave = lambda call: status(503) if call.number == 2 else None
+
+    async with FakeChat(lambda messages: "Yes, please.") as endpoint:   # f"{endpoint.url}/v1"
+        ...
 
 A misbehaviour gets the request and a function that makes the right answer; it returns what is
 sent instead.
@@ -192,7 +195,7 @@ class FakeSGLang(_Server):
         return web.json_response({"loads": [{"num_reqs": self.running}]})
 
 
-class FakeUser(_Server):
+class FakeChat(_Server):
     """An OpenAI-compatible endpoint: `say(messages)` is the reply."""
 
     def __init__(
@@ -231,7 +234,7 @@ class FakeUser(_Server):
         }
 
 
-def in_a_thread(server: FakeSGLang | FakeUser) -> None:
+def in_a_thread(server: FakeSGLang | FakeChat) -> None:
     """Serves as long as the process lives; returns when the port is open."""
     started = threading.Event()
 
