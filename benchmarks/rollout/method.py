@@ -9,8 +9,8 @@ from typing import Any
 
 from slime_standin.methods import EndpointUser, TauWith
 from taubench.method import TauOptions
+from taubench.users import UserConfig
 from turnwise.engine.http import HttpPool
-from turnwise.users import UserConfig
 
 TURNS = 4
 """Sampled turns of an episode; each is a message to the customer, who leaves at the last."""

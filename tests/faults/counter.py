@@ -20,12 +20,12 @@ from slime_standin.desk import Desk, make_tokenizer, openings, prompts
 from slime_standin.methods import EndpointUser, TauWith
 from slime_standin.servers import Call, FakeSGLang, FakeUser, Misbehaviour
 from taubench.method import TauOptions
+from taubench.users import UserConfig
 from turnwise.engine.http import HttpPool
 from turnwise.episode import Episode
 from turnwise.method import Job, Method
 from turnwise.slime import close as close_connections
 from turnwise.slime import hooks, rollout_log
-from turnwise.users import UserConfig
 
 EPISODES = 8
 VICTIM = 3

@@ -15,6 +15,7 @@ import tokendelta
 from taubench import SPLITS, SourceError, Task, load_tasks, noop_baseline, training_tasks
 from taubench.fewshot import demonstrated
 from taubench.splits import family_splits
+from taubench.users import UserConfig, UserMaker, compact_user
 from turnwise.command import PreflightError, StopRun
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError, Episode
@@ -22,7 +23,6 @@ from turnwise.method import Method, Services
 from turnwise.policy import AnyPolicy
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
-from turnwise.users import UserConfig, UserMaker, compact_user
 
 from apps.trainers.tau.claims import FAMILY, claims
 from apps.trainers.tau.episode import MakeUser, run_episode
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from turnwise.preflight import Check
 
 HERE = Path(__file__).parent
-CHECK_DEADLINE_S = 60.0
 
 
 class TauMethod(Method[TauOptions, Task]):
@@ -193,14 +192,8 @@ class TauMethod(Method[TauOptions, Task]):
             await users.close()
 
     async def _ask_whether_there(self, users: UserMaker) -> None:
-        if users.client is None:
-            return
         try:
-            await users.client.complete(
-                [{"role": "user", "content": "Hello"}],
-                usable=lambda words: True,
-                deadline_s=CHECK_DEADLINE_S,
-            )
+            await users.check()
         except BoundaryError as error:
             await self.close()
             raise PreflightError(f"user: no answer: {error}") from None

@@ -32,9 +32,7 @@ class Replay:
     @property
     def calls(self) -> dict[str, list[dict[str, Any]]]:
         """Of each name `place`, `asked` and `answer` of each call, in order. JSON-able."""
-        return {
-            name: [made[place] for place in sorted(made)] for name, made in self._calls.items()
-        }
+        return {name: [made[place] for place in sorted(made)] for name, made in self._calls.items()}
 
     def recorded(self, name: str) -> list[dict[str, Any]]:
         """The calls of an earlier run: what a service with a memory is told before it goes on."""

@@ -20,11 +20,11 @@ from slime_standin.methods import EndpointUser, Forgetful, TauWith
 from slime_standin.servers import Call, FakeSGLang, FakeUser, Turn, edit
 from taubench.episode import compact_user
 from taubench.method import TauOptions
+from taubench.users import UserConfig
 from turnwise.config import ConfigError
 from turnwise.engine.http import HttpPool
 from turnwise.slime import books, generate, hooks
 from turnwise.slime.record import Record
-from turnwise.users import UserConfig
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
 

@@ -16,9 +16,9 @@ from typing import Any
 from taubench import Task, user_profile
 from taubench.episode import compact_user
 from taubench.splits import family_tasks
+from taubench.users.script import write_script
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
-from turnwise.users.script import write_script
 
 from .servers import Call, Turn
 

@@ -8,10 +8,11 @@ from typing import Any
 import tokendelta
 from taubench.method import TauMethod, TauOptions
 from taubench.task import STOP, Task
+from taubench.users import OfflineUser
 from turnwise.engine.http import HttpPool
 from turnwise.episode import Ending, Episode
 from turnwise.method import Job, Method
-from turnwise.users import OfflineUser, User, UserReply
+from turnwise.users import User, UserReply
 from turnwise.users.protocol import User as UserProtocol
 
 

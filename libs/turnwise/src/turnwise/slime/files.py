@@ -115,9 +115,7 @@ class RunFiles:
         row = SlimeRow(
             step=step,
             numbers={
-                name: float(value)
-                for name, value in numbers.items()
-                if isinstance(value, Real)
+                name: float(value) for name, value in numbers.items() if isinstance(value, Real)
             },
         )
         try:

@@ -153,9 +153,7 @@ def train_row(
     )
 
 
-def eval_row(
-    args: Any, step: int, dataset: str, samples: Sequence[Any], seconds: float
-) -> EvalRow:
+def eval_row(args: Any, step: int, dataset: str, samples: Sequence[Any], seconds: float) -> EvalRow:
     """The row of an evaluation on one data set."""
     episodes = _episodes(samples)
     ledger = Ledger()
@@ -215,9 +213,7 @@ def _dataset(args: Any, name: str, samples: Sequence[Any]) -> dict[str, Any]:
     return numbers
 
 
-def _track(
-    args: Any, numbers: Mapping[str, Any], rollout_id: int, step_key: str
-) -> dict[str, Any]:
+def _track(args: Any, numbers: Mapping[str, Any], rollout_id: int, step_key: str) -> dict[str, Any]:
     """Gives the numbers to slime's trackers; returns those that are some."""
     found = {
         key: value
