@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from taubench.users import UserConfig, UserMaker
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError
 from turnwise.method import Services
-from turnwise.users import UserConfig, UserMaker
 
 
 def make_users(config: UserConfig, services: Services) -> UserMaker:

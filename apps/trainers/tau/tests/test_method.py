@@ -12,12 +12,12 @@ from aiohttp import web
 from taubench import load_tasks, training_tasks
 from taubench.fewshot import demonstrated
 from taubench.splits import family_splits
+from taubench.users import UserConfig
 from turnwise.command import PreflightError, StopRun
 from turnwise.config import ConfigError
 from turnwise.method import Services, find_method, make_method, play
 from turnwise.rows import Row
 from turnwise.testing import byte_profile, byte_tokenizer, fail
-from turnwise.users import UserConfig
 
 from apps.trainers.tau.method import METHOD, TauMethod
 from apps.trainers.tau.options import TauOptions
