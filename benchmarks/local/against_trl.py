@@ -36,6 +36,7 @@ import torch
 from taubench import Action, Environment, Task
 from taubench.prompts import COMPACT_TOOLS, prompt_view
 from taubench.splits import family_splits
+from taubench.users import UserConfig, compact_user
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
@@ -46,7 +47,6 @@ from turnwise.local.update import Updater, UpdateSettings, train_rows
 from turnwise.objective import token_weights
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
-from turnwise.users import UserConfig, compact_user
 
 from apps.trainers.tau.episode import run_episode
 from apps.trainers.tau.options import TauOptions
@@ -57,9 +57,7 @@ UPDATES = 2
 MAX_NEW_TOKENS = 128
 MAX_TURNS = 8
 CONTEXT = 1024
-OPTIONS = TauOptions(
-    prompt="compact", max_turns=MAX_TURNS, user=UserConfig(strategy="offline")
-)
+OPTIONS = TauOptions(prompt="compact", max_turns=MAX_TURNS, user=UserConfig(strategy="offline"))
 SETTINGS = UpdateSettings(lr=3e-4, eps_clip=0.2, eps_clip_high=0.28, adam_beta2=0.98)
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import tokendelta
 from numpy.typing import NDArray
 from taubench.prompts import prompt_view
+from taubench.users import compact_user
 from turnwise.engine import Completion, Engine, SamplingParams
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.engine.torch_engine import TorchEngine
-from turnwise.users import compact_user
 
 from benchmarks.sglang.bench import CONTEXT, MAX_NEW_TOKENS, Bench
 from benchmarks.sglang.reference import Scored, compare, difference

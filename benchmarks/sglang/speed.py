@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from taubench.users import UserConfig, compact_user
 from turnwise.engine import Completion, Engine, Finish, SamplingParams
 from turnwise.engine.http import HttpPool
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.episode import Episode
 from turnwise.rollout import Rollout, derive_seed
-from turnwise.users import UserConfig, compact_user
 
 from apps.trainers.tau.episode import run_episode
 from apps.trainers.tau.options import TauOptions

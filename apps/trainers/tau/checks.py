@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -249,9 +248,8 @@ def check_user(tau: TauOptions, plan: Plan) -> Line:
         return ok("user", "the offline customer needs no endpoint")
     if user.sglang:
         return _check_served(user.sglang, plan)
-    begun = time.monotonic()
     try:
-        asyncio.run(_ask(tau))
+        took = asyncio.run(_ask(tau))
     except ConfigError as error:
         mend = "set it here and on the nodes, or change [tau.user]"
         return fail("user", f"[tau.user] {error}", mend)
@@ -260,15 +258,14 @@ def check_user(tau: TauOptions, plan: Plan) -> Line:
         return fail("user", str(error), mend)
     if user.user_replay:
         return ok("user", f"replies come from {user.user_cache} alone")
-    took = time.monotonic() - begun
     return ok("user", f"{user.model} at {user.base_url} answers in {took:.1f} s")
 
 
-async def _ask(tau: TauOptions) -> None:
+async def _ask(tau: TauOptions) -> float:
     # The run is slime's, which serves models by name; none is asked for here.
     users = make_users(tau.user, Services(server=lambda name: ""))
     try:
-        await ask_users(users, ASK_DEADLINE_S)
+        return await ask_users(users, ASK_DEADLINE_S)
     finally:
         await users.close()
 

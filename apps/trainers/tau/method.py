@@ -15,6 +15,7 @@ import tokendelta
 from taubench import SPLITS, SourceError, Task, load_tasks, noop_baseline, training_tasks
 from taubench.fewshot import demonstrated
 from taubench.splits import family_splits
+from taubench.users import UserMaker, compact_user
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
 from turnwise.episode import Episode
@@ -22,7 +23,6 @@ from turnwise.method import Method, Services
 from turnwise.policy import AnyPolicy
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
-from turnwise.users import UserMaker, compact_user
 
 from apps.trainers.tau.claims import FAMILY, claims
 from apps.trainers.tau.episode import MakeUser, run_episode

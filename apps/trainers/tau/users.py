@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from taubench.users import UserConfig, UserMaker
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError
 from turnwise.method import Services
-from turnwise.users import UserConfig, UserMaker
 
 
 def make_users(config: UserConfig, services: Services) -> UserMaker:
@@ -31,22 +31,18 @@ def make_users(config: UserConfig, services: Services) -> UserMaker:
         raise ConfigError(f"user.{error}") from None
 
 
-async def ask_users(users: UserMaker, deadline_s: float) -> None:
+async def ask_users(users: UserMaker, deadline_s: float) -> float:
     """Finds out by one short request whether their endpoint answers, if they have one.
+
+    Returns:
+        Seconds until it answered.
 
     Raises:
         PreflightError: it does not.
     """
     if users.client is None:
-        return
+        return 0.0
     try:
-        reply = await users.client.complete(
-            [{"role": "user", "content": "Hello"}],
-            usable=lambda words: True,
-            deadline_s=deadline_s,
-            extra={"max_tokens": 16},
-        )
+        return await users.client.check(deadline_s=deadline_s, extra={"max_tokens": 16})
     except BoundaryError as error:
         raise PreflightError(f"user: no answer: {error}") from None
-    if not (reply.text or reply.finish):
-        raise PreflightError(f"user: {users.config.base_url}: an answer without a choice")

@@ -301,7 +301,7 @@ def test_what_does_not_fit_is_found_and_named(
 
 @pytest.mark.parametrize(
     ("behaviour", "found"),
-    [("refuse", "401"), ("busy", "429"), ("lost", "404"), ("odd", "without a choice")],
+    [("refuse", "401"), ("busy", "429"), ("lost", "404"), ("odd", "no chat completion")],
 )
 def test_an_endpoint_that_does_not_answer_well_is_named_and_the_key_is_never_shown(
     look: Look, endpoint: str, behaviour: str, found: str, monkeypatch: pytest.MonkeyPatch

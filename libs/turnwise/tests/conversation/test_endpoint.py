@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from turnwise.conversation import CallError, Conversation, Overflow, ToolCall, Turn
 from turnwise.conversation.endpoint import HANDED_ON, NOT_MADE
-from turnwise.engine.chat import ChatReply, ConversationTooLong
-from turnwise.engine.chat_answer import ToolCall as WireCall
-from turnwise.episode import Boundary, BoundaryError, Ending, Limit
+from turnwise.episode import Boundary, Ending, Limit
+from turnwise.models.answer import ChatReply
+from turnwise.models.answer import ToolCall as WireCall
+from turnwise.models.client import ConversationTooLong
 from turnwise.policy import EndpointPolicy
 from turnwise.rollout import Rollout
 
@@ -26,13 +26,11 @@ class Endpoint:
     def __init__(self, *replies: ChatReply | Exception) -> None:
         self.replies = list(replies)
         self.sent: list[list[Message]] = []
-        self.usable: list[Callable[[str], bool]] = []
+        self.options: list[dict[str, Any]] = []
 
-    async def complete(
-        self, messages: list[Message], *, usable: Callable[[str], bool], **options: Any
-    ) -> ChatReply:
+    async def complete(self, messages: list[Message], **options: Any) -> ChatReply:
         self.sent.append([dict(message) for message in messages])
-        self.usable.append(usable)
+        self.options.append(options)
         reply = self.replies.pop(0)
         if isinstance(reply, Exception):
             raise reply
@@ -40,7 +38,8 @@ class Endpoint:
 
 
 def said(text: str, *calls: tuple[str, str, str], finish: str = "stop") -> ChatReply:
-    return ChatReply(text, finish, 9, 3, tuple(WireCall(*one) for one in calls))
+    made = tuple(WireCall(*one) for one in calls)
+    return ChatReply(text, finish, 9, 3, tool_calls=made)
 
 
 def talk(*replies: ChatReply | Exception) -> tuple[Conversation, Endpoint]:
@@ -105,14 +104,7 @@ async def test_empty_words_are_the_policys_own_and_are_not_asked_for_again() -> 
     chat, endpoint = talk(said(""))
     turn = await ask(chat, USER)
     assert (turn.text, turn.ending) == ("", None)
-    assert endpoint.usable[0]("")
-
-
-async def test_an_answer_without_a_choice_is_the_engines_doing() -> None:
-    chat, _ = talk(said("", finish=""))
-    with pytest.raises(BoundaryError, match="no choice") as caught:
-        await chat.ask([USER])
-    assert caught.value.boundary is Boundary.ENGINE
+    assert endpoint.options[0]["as_said"] is True
 
 
 async def test_a_conversation_that_is_refused_for_its_length_is_an_overflow() -> None:

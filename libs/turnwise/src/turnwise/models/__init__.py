@@ -37,12 +37,12 @@ a helper is everybody else who is asked: users, judges, experts.
 """
 
 from turnwise.models.chat import ChatModel
-from turnwise.models.config import JudgeModelConfig, ModelConfig
+from turnwise.models.config import JudgeModelConfig, ModelConfig, UserModelConfig
 from turnwise.models.engine import EngineModel
 from turnwise.models.protocol import Answer, FrozenModel, Message
 from turnwise.models.recorded import recorded
 from turnwise.models.registry import Models, make_models
-from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text
+from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text, without_scratchpad
 
 __all__ = [
     "KNOWN_MARKERS",
@@ -55,7 +55,9 @@ __all__ = [
     "Message",
     "ModelConfig",
     "Models",
+    "UserModelConfig",
     "make_models",
     "plain_text",
     "recorded",
+    "without_scratchpad",
 ]

@@ -8,10 +8,11 @@ from typing import Any
 
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.limiter import Limiter
-from turnwise.models.client import ChatClient
+from turnwise.models.client import CHECK_DEADLINE_S, ChatClient
 from turnwise.models.config import ModelConfig
 from turnwise.models.protocol import Answer, Message
 from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text
+from turnwise.spend import Spend
 
 
 class ChatModel:
@@ -83,7 +84,12 @@ class ChatModel:
         text = plain_text(reply.text, self._markers)
         return Answer(text, reply.read_tokens, reply.written_tokens, reply.finish)
 
-    async def check(self, deadline_s: float) -> None:
+    @property
+    def spend(self) -> Spend:
+        """What was used so far."""
+        return self.client.spend
+
+    async def check(self, deadline_s: float = CHECK_DEADLINE_S) -> None:
         """Whether it answers: see `ChatClient.check`.
 
         Raises:

@@ -131,3 +131,9 @@ class JudgeModelConfig(ModelConfig):
 
     temperature: float | None = Field(default=0.0, ge=0, le=0)
     """Sampling temperature: a judge that draws grades the same answer differently."""
+
+
+class UserModelConfig(ModelConfig):
+    """A model that plays a user: its failures are the user's."""
+
+    boundary: ClassVar[Boundary] = Boundary.USER

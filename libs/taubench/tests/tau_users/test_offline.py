@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from taubench import SPLITS, STOP, Action, Environment, Task, load_tasks, user_profile
 from taubench.flags import is_write
-from turnwise.users import OfflineUser, User, UserReply
-from turnwise.users.offline import MAX_REPLIES
-from turnwise.users.script import first_person, split_sentences, write_script
+from taubench.users import OfflineUser
+from taubench.users.offline import MAX_REPLIES
+from taubench.users.script import first_person, split_sentences, write_script
+from turnwise.users import User, UserReply
 
 ALL_SPLITS = [(domain, split) for domain in SPLITS for split in SPLITS[domain]]
 NOT_FOUND_BY_ITS_OWN_WORDS = "retail/test/64"
@@ -208,7 +209,7 @@ def test_every_conversation_ends_and_stays_ended(text: object) -> None:
     assert set(replies[replies.index(STOP) :]) == {STOP}
 
 
-def test_a_customer_who_has_left_does_not_come_back() -> None:
+def test_a_user_who_has_left_does_not_come_back() -> None:
     texts: list[object] = ["I am transferring you to a human agent.", "How can I help?", "Why?"]
     assert conversation(OfflineUser(), load_tasks("retail", "test")[1], texts)[1:] == [STOP] * 3
 
@@ -238,7 +239,7 @@ def test_a_transfer_ends_the_conversation_but_the_offer_of_one_does_not() -> Non
         ("What is the reason?", "I have no particular reason."),
     ],
 )
-def test_a_question_is_answered_from_what_the_customer_knows(question: str, reply: str) -> None:
+def test_a_question_is_answered_from_what_the_user_knows(question: str, reply: str) -> None:
     task = load_tasks("retail", "test")[0]
     assert conversation(OfflineUser(), task, [question])[-1] == reply
 

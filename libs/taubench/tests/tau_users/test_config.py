@@ -1,4 +1,4 @@
-"""From options to customers, and the person at the terminal."""
+"""From options to users, and the person at the terminal."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 from taubench import STOP
+from taubench.users import OfflineUser, UserConfig, UserMaker
 from turnwise.config import ConfigError
-from turnwise.users import HumanUser, OfflineUser, Terminal, UserConfig, UserMaker, UserReply
+from turnwise.users import HumanUser, Terminal, UserReply
 
-from .endpoint import customers, task
+from .endpoint import task, users_with
 
 
 @pytest.mark.parametrize(
@@ -38,11 +39,11 @@ def test_a_key_that_is_not_there_is_said_before_anything_starts() -> None:
 @pytest.mark.parametrize("strategy", ["offline", "human"])
 def test_who_asks_no_model_needs_no_key(strategy: str) -> None:
     users = UserMaker(UserConfig(strategy=strategy), environ={})
-    assert users.client is None
+    assert users.model is None
     assert users.spend.usd == 0
 
 
-async def test_the_offline_customer_is_the_same_as_ever() -> None:
+async def test_the_offline_user_is_the_same_as_ever() -> None:
     users = UserMaker(UserConfig(strategy="offline"), environ={})
     assert isinstance(users(), OfflineUser)
     assert users() is not users()
@@ -50,9 +51,9 @@ async def test_the_offline_customer_is_the_same_as_ever() -> None:
     await users.close()
 
 
-async def test_all_customers_share_spend_and_cap() -> None:
+async def test_all_users_share_spend_and_cap() -> None:
     options = {"write_price": 1.0, "max_tokens": 10, "spend_cap_usd": 0.00005}
-    async with customers("llm", "Hi.", **options) as (users, endpoint):
+    async with users_with("llm", "Hi.", **options) as (users, endpoint):
         for _ in range(5):
             await users().reset(task())
         with pytest.raises(Exception, match="spend cap"):
@@ -67,6 +68,8 @@ async def test_all_customers_share_spend_and_cap() -> None:
         "user/retries": 0.0,
         "user/empty_replies": 0.0,
         "user/rejections": 0.0,
+        "user/truncated": 0.0,
+        "user/failures": 1.0,
     }
     assert len(endpoint.asked) == 5
 
@@ -74,7 +77,7 @@ async def test_all_customers_share_spend_and_cap() -> None:
 async def test_a_person_sees_the_part_and_the_agent_and_answers() -> None:
     sink = io.StringIO()
     source = io.StringIO("Hello\nCancel it \udcff\n\n/stop\n")
-    user = HumanUser(Terminal(source, sink))
+    user = HumanUser(Terminal(source, sink), stop=STOP)
     assert await user.reset(task()) == "Hello"
     assert await user.reply("How can I help?") == UserReply("Cancel it ?")
     assert await user.reply(None) == UserReply("")
@@ -85,13 +88,13 @@ async def test_a_person_sees_the_part_and_the_agent_and_answers() -> None:
 
 
 async def test_a_person_who_leaves_stops() -> None:
-    user = HumanUser(Terminal(io.StringIO("Hello\n"), io.StringIO()))
+    user = HumanUser(Terminal(io.StringIO("Hello\n"), io.StringIO()), stop=STOP)
     await user.reset(task())
     assert await user.reply("Yes?") == UserReply(STOP, done=True)
 
 
 async def test_a_stop_beside_words_ends() -> None:
-    user = HumanUser(Terminal(io.StringIO(f"Hi\nBye {STOP}\n"), io.StringIO()))
+    user = HumanUser(Terminal(io.StringIO(f"Hi\nBye {STOP}\n"), io.StringIO()), stop=STOP)
     await user.reset(task())
     assert await user.reply("Yes?") == UserReply(f"Bye {STOP}", done=True)
 
@@ -107,7 +110,7 @@ class Silence(io.StringIO):
 
 
 async def test_a_person_who_does_not_answer_blocks_nothing() -> None:
-    user = HumanUser(Terminal(Silence(), io.StringIO()))
+    user = HumanUser(Terminal(Silence(), io.StringIO()), stop=STOP)
     asked = asyncio.create_task(user.reset(task()))
     await asyncio.sleep(0.05)
     asked.cancel()

@@ -1,16 +1,14 @@
-"""What a model that plays the customer is told. `VERSION` changes with every word of it."""
+"""What a model that plays tau-bench's user is told. `VERSION` changes with every word of it."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 VERSION = 1
 
 GREETING = "Hello! What can I do for you?"
-"""What the agent is taken to have said before the customer's first message."""
+"""What the agent is taken to have said before the user's first message."""
 SILENCE = "(The agent says nothing.)"
 
-_RULES = """\
+RULES = """\
 You are a customer who writes to a company's support chat. The other side is the support agent. \
 Play your part; never the agent's.
 
@@ -33,19 +31,19 @@ what is wrong.
 somebody else, answer with {stop} and nothing else. Do not write {stop} before that.
 - Do not speak of these rules, and stay in the manner that your part describes."""
 
-_PLAIN = "\n- Your whole answer is sent to the agent as it stands."
+PLAIN = "\n- Your whole answer is sent to the agent as it stands."
 
-_THOUGHT = """
+THOUGHT = """
 - Answer in two parts, each with its label on a line of its own. The agent sees the second alone.
 Thought: what the agent wants now, what your part says of it, and what you will do
 Reply: the message to the agent, or {stop}"""
 
-_FORMAT_REMINDER = (
+REMINDER = (
     "(A note on form, not from the agent: answer with a line that begins with Thought: and, "
     "after it, a line that begins with Reply: and holds the message to the agent.)"
 )
 
-_CHECK = """\
+CHECK = """\
 A customer in a support chat is played by somebody who has been given a part. You decide whether \
 the message that the player wants to send next is right.
 
@@ -66,7 +64,7 @@ the same message. A short, clumsy or incomplete message is not wrong.
 Give the reason in one sentence. Then write, on a line of its own, VERDICT: RIGHT or \
 VERDICT: WRONG."""
 
-_REFLECT = """\
+REFLECT = """\
 (A note from the one who watches your play, not from the agent.)
 You were about to answer: {draft}
 That was not right: {reason}
@@ -74,25 +72,3 @@ Think about what to say instead, given your part. Answer in two parts, each with
 line of its own:
 Thought: what was wrong and what your part asks for
 Reply: the message to the agent, or {stop}"""
-
-
-def rules(instruction: str, stop: str, *, thinks: bool) -> str:
-    """The system prompt of the customer; `thinks` asks for a thought before each message."""
-    form = _THOUGHT.format(stop=stop) if thinks else _PLAIN
-    return _RULES.format(instruction=instruction, stop=stop) + form
-
-
-def format_reminder() -> str:
-    """What is said after an answer of which the message can't be told from the thought."""
-    return _FORMAT_REMINDER
-
-
-def check(instruction: str, dialogue: Sequence[tuple[str, str]], draft: str, stop: str) -> str:
-    """Asks for a verdict on `draft`; `dialogue` is (`agent` or `customer`, words) in order."""
-    lines = "\n".join(f"{who}: {words}" for who, words in dialogue)
-    return _CHECK.format(instruction=instruction, dialogue=lines, draft=draft, stop=stop)
-
-
-def reflect(draft: str, reason: str, stop: str) -> str:
-    """Asks for a better message than `draft`."""
-    return _REFLECT.format(draft=draft, reason=reason, stop=stop)

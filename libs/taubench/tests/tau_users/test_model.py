@@ -1,30 +1,27 @@
-"""Customers played by a model, against an endpoint on this machine."""
+"""Users played by a model, against an endpoint on this machine."""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
-from tau_method.desk import cancel_task, policy, right_call
 from taubench import STOP
-from taubench.episode import default_services, run_episode
+from taubench.users import UserMaker
+from taubench.users.prompts import GREETING, SILENCE
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
-from turnwise.users import User, UserMaker, UserReply
+from turnwise.users import MAX_MESSAGE_CHARACTERS, ResumableUser, User, UserReply
 from turnwise.users.model import MAX_DRAFTS, MAX_REFLECTIONS, MAX_REMINDERS
-from turnwise.users.prompts import GREETING, SILENCE
 
 from . import endpoint as endpoints
-from .endpoint import customers, said, serving, task
+from .endpoint import said, serving, task, users_with
 
 CONFIRM = "I will cancel #W1. Do you confirm (yes/no)?"
-CANCEL = cancel_task()
 RIGHT, WRONG = "Fits.\nVERDICT: RIGHT", "It tells too much.\nVERDICT: WRONG"
 STRATEGIES = ["llm", "react", "verify", "reflection"]
 
 
 async def test_the_model_is_told_the_part_and_the_conversation() -> None:
-    async with customers("llm", "Hi, I need help.", "Cancel #W1.", STOP) as (users, endpoint):
+    async with users_with("llm", "Hi, I need help.", "Cancel #W1.", STOP) as (users, endpoint):
         user: User = users()
         assert await user.reset(task()) == "Hi, I need help."
         assert await user.reply("Sure, with what?") == UserReply("Cancel #W1.")
@@ -37,13 +34,13 @@ async def test_the_model_is_told_the_part_and_the_conversation() -> None:
 
 
 async def test_the_name_says_strategy_version_model_and_temperature() -> None:
-    async with customers("llm", "x") as (users, _):
+    async with users_with("llm", "x") as (users, _):
         assert users.name == users().name == "llm-1(m,temperature=1)"
-    async with customers("react", "x", temperature=None) as (users, _):
+    async with users_with("react", "x", temperature=None) as (users, _):
         assert users.name == "react-1(m)"
 
 
-async def test_each_episode_has_a_customer_of_its_own() -> None:
+async def test_each_episode_has_a_user_of_its_own() -> None:
     def answer(messages: list[dict[str, str]]) -> str:
         return f"{len(messages)} {messages[-1]['content']}"
 
@@ -62,7 +59,7 @@ async def test_each_episode_has_a_customer_of_its_own() -> None:
 async def test_a_scratchpad_reaches_neither_the_agent_nor_the_history(strategy: str) -> None:
     label = "Reply: " if strategy == "react" else ""
     replies = [f"<think>I am Mia. {STOP}</think>{label}Hello", f"<think>x</think>{label}Bye {STOP}"]
-    async with customers(strategy, *replies) as (users, endpoint):
+    async with users_with(strategy, *replies) as (users, endpoint):
         user = users()
         assert await user.reset(task()) == "Hello"
         assert await user.reply("Yes?") == UserReply(f"Bye {STOP}", done=True)
@@ -71,7 +68,7 @@ async def test_a_scratchpad_reaches_neither_the_agent_nor_the_history(strategy: 
 
 async def test_a_thought_stays_in_the_models_own_history() -> None:
     first = "Thought: greet first\nReply: Hello"
-    async with customers("react", first, "Thought: hm\nReply: Cancel it.") as (users, endpoint):
+    async with users_with("react", first, "Thought: hm\nReply: Cancel it.") as (users, endpoint):
         user = users()
         assert await user.reset(task()) == "Hello"
         assert (await user.reply("Yes?")).text == "Cancel it."
@@ -80,7 +77,10 @@ async def test_a_thought_stays_in_the_models_own_history() -> None:
 
 
 async def test_an_answer_without_labels_is_asked_for_again_with_a_reminder() -> None:
-    async with customers("react", "a bare secret", "Thought: t\nReply: Hello") as (users, endpoint):
+    async with users_with("react", "a bare secret", "Thought: t\nReply: Hello") as (
+        users,
+        endpoint,
+    ):
         user = users()
         assert await user.reset(task()) == "Hello"
         assert endpoint.asked[1][-2]["content"] == "a bare secret"
@@ -90,7 +90,7 @@ async def test_an_answer_without_labels_is_asked_for_again_with_a_reminder() -> 
 
 
 async def test_a_model_that_never_labels_loses_the_episode_and_shows_nothing() -> None:
-    async with customers("react", "a bare secret") as (users, endpoint):
+    async with users_with("react", "a bare secret") as (users, endpoint):
         with pytest.raises(BoundaryError, match="can be told from a thought") as caught:
             await users().reset(task())
     assert caught.value.boundary is Boundary.USER
@@ -102,7 +102,7 @@ async def test_a_model_that_never_labels_loses_the_episode_and_shows_nothing() -
 async def test_a_stop_beside_the_yes_waits_for_the_write(strategy: str) -> None:
     label = "Thought: t\nReply: " if strategy == "react" else ""
     replies = [f"{label}Cancel #W1.", f"{label}Yes, go ahead. {STOP}", f"{label}never asked"]
-    async with customers(strategy, *replies) as (users, endpoint):
+    async with users_with(strategy, *replies) as (users, endpoint):
         user = users()
         await user.reset(task())
         assert await user.reply(CONFIRM) == UserReply("Yes, go ahead.", done=False)
@@ -115,7 +115,7 @@ async def test_a_stop_beside_the_yes_waits_for_the_write(strategy: str) -> None:
 
 
 async def test_a_declined_change_and_a_bare_stop_end_at_once() -> None:
-    async with customers("llm", "Hi", f"No, leave it. {STOP}", "Hi", STOP) as (users, _):
+    async with users_with("llm", "Hi", f"No, leave it. {STOP}", "Hi", STOP) as (users, _):
         user = users()
         await user.reset(task())
         assert await user.reply(CONFIRM) == UserReply(f"No, leave it. {STOP}", done=True)
@@ -125,7 +125,7 @@ async def test_a_declined_change_and_a_bare_stop_end_at_once() -> None:
 
 async def test_a_transfer_ends_and_out_of_scope_is_the_simulators_failure() -> None:
     replies = ("Hi", "###TRANSFER###", "Hi", "###OUT-OF-SCOPE###")
-    async with customers("llm", *replies) as (users, _):
+    async with users_with("llm", *replies) as (users, _):
         user = users()
         await user.reset(task())
         assert await user.reply("I hand you over.") == UserReply(STOP, done=True)
@@ -136,13 +136,13 @@ async def test_a_transfer_ends_and_out_of_scope_is_the_simulators_failure() -> N
 
 
 async def test_a_conversation_does_not_begin_with_its_end() -> None:
-    async with customers("llm", STOP, f"Hello {STOP}") as (users, endpoint):
+    async with users_with("llm", STOP, f"Hello {STOP}") as (users, endpoint):
         assert await users().reset(task()) == "Hello"
     assert len(endpoint.asked) == 2
 
 
-async def test_the_agent_cannot_put_a_stop_into_the_customers_mouth() -> None:
-    async with customers("llm", "Hi", "What?") as (users, endpoint):
+async def test_the_agent_cannot_put_a_stop_into_the_users_mouth() -> None:
+    async with users_with("llm", "Hi", "What?") as (users, endpoint):
         user = users()
         await user.reset(task())
         await user.reply(f"Repeat after me: {STOP}")
@@ -153,7 +153,7 @@ async def test_the_agent_cannot_put_a_stop_into_the_customers_mouth() -> None:
 
 @pytest.mark.parametrize("heard", [None, "", "  ", 7, ["x"], {"content": "x"}])
 async def test_anything_but_words_is_silence(heard: object) -> None:
-    async with customers("llm", "Hi", "Hello?") as (users, endpoint):
+    async with users_with("llm", "Hi", "Hello?") as (users, endpoint):
         user = users()
         await user.reset(task())
         assert await user.reply(heard) == UserReply("Hello?")
@@ -162,7 +162,7 @@ async def test_anything_but_words_is_silence(heard: object) -> None:
 
 async def test_a_message_that_the_check_calls_wrong_is_drawn_again() -> None:
     replies = ("My name is Bob.", WRONG, "Hi.", RIGHT, "Cancel #W1.", RIGHT)
-    async with customers("verify", *replies) as (users, endpoint):
+    async with users_with("verify", *replies) as (users, endpoint):
         user = users()
         assert await user.reset(task()) == "Hi."
         assert (await user.reply("How can I help?")).text == "Cancel #W1."
@@ -175,7 +175,7 @@ async def test_a_message_that_the_check_calls_wrong_is_drawn_again() -> None:
 
 async def test_a_premature_stop_is_checked_as_well() -> None:
     replies = ("Hi.", RIGHT, STOP, WRONG, "Cancel #W1.", RIGHT)
-    async with customers("verify", *replies) as (users, _):
+    async with users_with("verify", *replies) as (users, _):
         user = users()
         await user.reset(task())
         assert await user.reply("How can I help?") == UserReply("Cancel #W1.")
@@ -183,23 +183,23 @@ async def test_a_premature_stop_is_checked_as_well() -> None:
 
 async def test_checks_are_bounded() -> None:
     replies = [text for i in range(9) for text in (f"Draft {i}.", WRONG)]
-    async with customers("verify", *replies) as (users, endpoint):
+    async with users_with("verify", *replies) as (users, endpoint):
         assert await users().reset(task()) == f"Draft {MAX_DRAFTS - 1}."
     assert len(endpoint.asked) == 2 * MAX_DRAFTS - 1
 
 
 async def test_a_check_without_a_verdict_is_asked_for_again_and_then_loses_the_episode() -> None:
-    async with customers("verify", "Hi.", "Well.", RIGHT) as (users, _):
+    async with users_with("verify", "Hi.", "Well.", RIGHT) as (users, _):
         assert await users().reset(task()) == "Hi."
-    async with customers("verify", "Hi.", "Well.") as (users, _):
-        with pytest.raises(BoundaryError, match="answers without words"):
+    async with users_with("verify", "Hi.", "Well.") as (users, _):
+        with pytest.raises(BoundaryError, match="3 answers that hold no message"):
             await users().reset(task())
 
 
 async def test_a_wrong_message_is_thought_over_and_the_thought_is_not_shown() -> None:
     better = "Thought: SECRET\nReply: Hi."
     replies = ("My name is Bob.", WRONG, better, RIGHT, "Cancel.", RIGHT)
-    async with customers("reflection", *replies) as (users, endpoint):
+    async with users_with("reflection", *replies) as (users, endpoint):
         user = users()
         assert await user.reset(task()) == "Hi."
         note = endpoint.asked[2][-1]["content"]
@@ -211,7 +211,7 @@ async def test_a_wrong_message_is_thought_over_and_the_thought_is_not_shown() ->
 
 async def test_reflections_are_bounded() -> None:
     replies = ["Bad.", *[text for _ in range(9) for text in (WRONG, "Thought: t\nReply: Worse.")]]
-    async with customers("reflection", *replies) as (users, endpoint):
+    async with users_with("reflection", *replies) as (users, endpoint):
         assert await users().reset(task()) == "Worse."
     assert len(endpoint.asked) == 1 + 2 * MAX_REFLECTIONS
 
@@ -235,7 +235,7 @@ async def test_all_requests_of_a_message_share_one_deadline(strategy: str) -> No
 async def test_a_model_that_gives_nothing_is_lost_to_the_user(
     strategy: str, bad: str | int | None
 ) -> None:
-    async with customers(strategy, bad) as (users, _):
+    async with users_with(strategy, bad) as (users, _):
         with pytest.raises(BoundaryError) as caught:
             await users().reset(task())
     assert caught.value.boundary is Boundary.USER
@@ -247,10 +247,11 @@ async def test_a_conversation_led_elsewhere_goes_on(strategy: str) -> None:
         "react": ["Thought: t\nReply: #W1."],
         "llm": ["#W1."],
     }.get(strategy, ["#W1.", RIGHT])
-    async with customers(strategy, *replies) as (users, endpoint):
+    async with users_with(strategy, *replies) as (users, endpoint):
         user = users()
+        assert isinstance(user, ResumableUser)
         told = [("Sure.", UserReply("Cancel it.")), (None, UserReply("Hello?"))]
-        await user.resume(task(), "Hi.", told)  # type: ignore[attr-defined]
+        await user.resume(task(), "Hi.", told)
         assert not endpoint.asked
         assert (await user.reply("Which order?")).text == "#W1."
     assert said(endpoint.asked[0], "user") == [GREETING, "Sure.", SILENCE, "Which order?"]
@@ -260,43 +261,49 @@ async def test_a_conversation_led_elsewhere_goes_on(strategy: str) -> None:
 
 
 async def test_a_conversation_that_was_over_stays_over() -> None:
-    async with customers("llm", "never asked") as (users, endpoint):
+    async with users_with("llm", "never asked") as (users, endpoint):
         user = users()
+        assert isinstance(user, ResumableUser)
         told = [("Done.", UserReply(STOP, done=True))]
-        await user.resume(task(), "Hi.", told)  # type: ignore[attr-defined]
+        await user.resume(task(), "Hi.", told)
         assert await user.reply("Hello?") == UserReply(STOP, done=True)
     assert not endpoint.asked
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_a_message_too_long_for_a_person_is_asked_for_again_and_then_lost(
+    strategy: str,
+) -> None:
+    label = "Thought: t\nReply: " if strategy == "react" else ""
+    long = label + "x" * (MAX_MESSAGE_CHARACTERS + 1)
+    right = f"{label}Hi."
+    async with users_with(strategy, long, right, RIGHT) as (users, _):
+        assert await users().reset(task()) == "Hi."
+    async with users_with(strategy, long) as (users, _):
+        with pytest.raises(BoundaryError) as caught:
+            await users().reset(task())
+    assert caught.value.boundary is Boundary.USER
+    assert len(str(caught.value)) < 1000
+
+
+async def test_the_check_finds_an_endpoint_and_does_not_wait_for_one_that_is_gone() -> None:
+    async with users_with("llm", "x") as (users, endpoint):
+        await users.check()
+        assert len(endpoint.asked) == 1
+    gone = UserMaker(endpoints.config("llm", endpoint.url))
+    with pytest.raises(BoundaryError, match="nobody answers"):
+        await gone.check()
+    await gone.close()
+    await UserMaker(endpoints.config("offline", endpoint.url)).check()
+
+
 async def test_nobody_replies_before_the_conversation_begins() -> None:
-    async with customers("llm", "x") as (users, _):
+    async with users_with("llm", "x") as (users, _):
         with pytest.raises(RuntimeError, match="reset"):
             await users().reply("Hello?")
 
 
-async def test_an_episode_with_a_model_as_customer_ends_after_the_write_it_agreed_to() -> None:
-    replies = ("Cancel it, please.", f"Yes, go ahead. Thanks! {STOP}", "never asked")
-    async with customers("llm", *replies) as (users, endpoint):
-        made, _ = policy("Shall I cancel it (yes/no)?", right_call(CANCEL), "It is cancelled.")
-        services = replace(default_services("compact"), user=users)
-        episode = await run_episode(CANCEL, made, services, rollout_id="r", group_id="g", seed=1)
-    assert (episode.ending.label, episode.score) == ("finished", 1.0)
-    assert episode.info["user"] == "llm-1(m,temperature=1)"
-    said = [m["content"] for m in episode.transcript if m["author"] == episode.info["user"]]
-    assert said == ["Cancel it, please.", "Yes, go ahead. Thanks!", STOP]
-    assert len(endpoint.asked) == 2
-
-
-@pytest.mark.parametrize("bad", [401, None, "###OUT-OF-SCOPE###"])
-async def test_a_model_that_fails_as_customer_never_yields_a_reward(bad: str | int | None) -> None:
-    async with customers("llm", "Cancel it.", bad) as (users, _):
-        made, _ = policy(right_call(CANCEL), "Done.")
-        services = replace(default_services("compact"), user=users)
-        episode = await run_episode(CANCEL, made, services, rollout_id="r", group_id="g", seed=1)
-    assert (episode.ending.label, episode.score) == ("lost:user", None)
-
-
-async def test_256_episodes_wait_for_their_customers_together() -> None:
+async def test_256_episodes_wait_for_their_users_together() -> None:
     async with serving(lambda messages: "Cancel it.", delay_s=0.2) as endpoint:
         users = UserMaker(endpoints.config("llm", endpoint.url, concurrency=256))
         each = [users() for _ in range(256)]

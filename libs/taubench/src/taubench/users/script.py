@@ -1,7 +1,7 @@
 """What the offline user has to say: a task's instruction taken apart.
 
-The instruction speaks to the person who plays the customer ("You want to return the watch. If the
-agent asks, ..."). Its sentences are sorted into facts about the customer, requests, which are
+The instruction speaks to the person who plays the user ("You want to return the watch. If the
+agent asks, ..."). Its sentences are sorted into facts about the user, requests, which are
 turned into the first person, and directions for acting, which are never spoken.
 """
 
@@ -16,7 +16,7 @@ FACTS = ("user id", "name", "email", "zip code", "date of birth")
 
 _ABBREVIATION = re.compile(r"\b(?:i\.e|e\.g|a\.m|p\.m|Mr|Mrs|Ms|Dr|vs|etc)\.$", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?]['\")]?\s+(?=[A-Z\"'#(])|\n+|;\s+(?=(?:Return|Cancel|For) #?\w)")
-# An introduction up to the clause in which the customer's wish begins.
+# An introduction up to the clause in which the user's wish begins.
 _INTRODUCTION = re.compile(
     r"^(?:Your|You|You're|Hi)\b.*?(?:,|;|\band\b|\.)\s*(?:and\s+)?(?=you(?:'d|'re|r)?\b)",
     re.IGNORECASE,
@@ -83,13 +83,13 @@ _ZIP = re.compile(r"\b\d{5}\b")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the customer knows and wants.
+    """What the user knows and wants.
 
     Attributes:
-        facts: Values by the names in `FACTS`: what the instruction says about the customer.
+        facts: Values by the names in `FACTS`: what the instruction says about the user.
         requests: First-person sentences in the instruction's order, at least one.
         order_ids: Order, reservation and confirmation numbers that occur in the instruction.
-        reason: Why the customer wants it, if the instruction says so.
+        reason: Why the user wants it, if the instruction says so.
     """
 
     facts: Mapping[str, str]
@@ -155,7 +155,7 @@ def _order_ids(instruction: str, profile: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _is_direction(sentence: str) -> bool:
-    """Whether the sentence tells how to act the customer, not what the customer wants."""
+    """Whether the sentence tells how to act the user, not what the user wants."""
     if _SCENE.search(sentence):
         return True
     plain = re.sub(r"\([^)]*\)", "", sentence)
@@ -163,7 +163,7 @@ def _is_direction(sentence: str) -> bool:
 
 
 def _without_introduction(sentence: str, facts: Mapping[str, str]) -> str:
-    """Cuts what tells who the customer is; "" if nothing else is said."""
+    """Cuts what tells who the user is; "" if nothing else is said."""
     lowered = sentence.lower()
     if not any(value.lower() in lowered for value in facts.values()):
         return sentence
@@ -180,9 +180,9 @@ def write_script(user_id: str, instruction: str, profile: Mapping[str, Any]) -> 
     """Takes an instruction apart.
 
     Args:
-        user_id: The customer's key in the users table.
+        user_id: The user's key in the users table.
         instruction: The task's instruction.
-        profile: The customer's record there; only used to recognise facts in the instruction.
+        profile: The user's record there; only used to recognise facts in the instruction.
     """
     facts = _facts(user_id, instruction, profile)
     requests = []

@@ -1,11 +1,11 @@
-"""What a model's answer means as a customer's message. Pure, and raises on no text.
+"""What a model's answer means as a user's message. Pure, and raises on no text.
 
 | the answer holds                                 | it becomes                                    |
 |--------------------------------------------------|-----------------------------------------------|
 | a scratchpad (`<think>` ...)                     | removed first, with any marker inside         |
 | an end of a scratchpad that was never begun      | all before it is removed                      |
 | a scratchpad that never ends                     | all after its beginning is removed            |
-| `###STOP###` or `###TRANSFER###`                 | the customer's last message                   |
+| `###STOP###` or `###TRANSFER###`                 | the user's last message                       |
 | `###STOP###` beside a yes that a write waits for | the words now, the stop one message later     |
 | `###OUT-OF-SCOPE###`                             | a failure of the simulator                    |
 | nothing else                                     | no message: the model is asked again          |
@@ -18,11 +18,10 @@ happens, and the conversation is one message longer.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-_SCRATCHPAD = re.compile(
-    r"<(/?)(?:think|thinking|thought|thoughts|reasoning|scratchpad|reflection)>", re.IGNORECASE
-)
+from turnwise.models import without_scratchpad
+from turnwise.users import UserMessage
+
 # Every run before what must match is bounded, so that no answer takes more than linear time.
 _STOP = re.compile(r"#{2,6}[ \t]{0,3}(?:STOP|TRANSFER)\b[ \t]{0,3}#*", re.IGNORECASE)
 _OUT_OF_SCOPE = re.compile(r"#{2,6}[ \t]{0,3}OUT[ _-]OF[ _-]SCOPE\b[ \t]{0,3}#*", re.IGNORECASE)
@@ -64,54 +63,16 @@ _ANY_THOUGHT = re.compile(rf"(?:^|(?<=\W)){_LABEL.format(_THOUGHTS)}", re.IGNORE
 _VERDICT = re.compile(r"\bverdict\W{1,8}(right|wrong)\b", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
-    """A customer's message.
-
-    Attributes:
-        text: Without markers; "" for a bare stop.
-        stop: The customer ends the conversation.
-        out_of_scope: The simulator says that its part does not provide for this.
-    """
-
-    text: str
-    stop: bool = False
-    out_of_scope: bool = False
-
-    @property
-    def empty(self) -> bool:
-        return not (self.text or self.stop or self.out_of_scope)
-
-
-def without_scratchpad(text: str) -> str:
-    """What stands outside of scratchpads; see the module's table. Linear in the text's length."""
-    kept: list[str] = []
-    depth = start = 0
-    for tag in _SCRATCHPAD.finditer(text):
-        if depth == 0:
-            kept.append(text[start : tag.start()])
-        if tag[1]:
-            if depth == 0:
-                kept.clear()
-            depth = max(0, depth - 1)
-        else:
-            depth += 1
-        start = tag.end()
-    if depth == 0:
-        kept.append(text[start:])
-    return "".join(kept).strip()
-
-
-def read_words(text: str) -> Words:
+def read_message(text: str) -> UserMessage:
     """An answer that is the message as it stands."""
     spoken = without_scratchpad(text)
     out_of_scope = _OUT_OF_SCOPE.search(spoken) is not None
     stop = _STOP.search(spoken) is not None
     plain = without_markers(_SPEAKER.sub("", spoken))
-    return Words(plain.strip(), stop, out_of_scope)
+    return UserMessage(plain.strip(), stop, out_of_scope)
 
 
-def read_reply(text: str) -> Words:
+def read_labelled(text: str) -> UserMessage:
     """An answer of a labelled thought and a labelled message: the message alone.
 
     The message is the first part labelled so, up to the next label; if labels stand within a line,
@@ -123,12 +84,12 @@ def read_reply(text: str) -> Words:
     for index, label in enumerate(labels):
         if label["reply"]:
             end = labels[index + 1].start() if index + 1 < len(labels) else len(spoken)
-            return read_words(_before_thought(spoken[label.end() : end]))
+            return read_message(_before_thought(spoken[label.end() : end]))
     inline = list(_INLINE_REPLY.finditer(spoken))
     if inline:
-        return read_words(_before_thought(spoken[inline[-1].end() :]))
-    bare = read_words(spoken)
-    return Words("") if bare.text else bare
+        return read_message(_before_thought(spoken[inline[-1].end() :]))
+    bare = read_message(spoken)
+    return UserMessage("") if bare.text else bare
 
 
 def _before_thought(text: str) -> str:
@@ -141,10 +102,10 @@ def without_markers(text: str) -> str:
     return _OUT_OF_SCOPE.sub(" ", _STOP.sub(" ", text))
 
 
-def puts_stop_off(heard: str, words: Words) -> bool:
-    """Whether `words`, said after the agent's `heard`, are a yes that a write waits for."""
+def puts_stop_off(heard: str, message: UserMessage) -> bool:
+    """Whether `message`, said after the agent's `heard`, is a yes that a write waits for."""
     return bool(
-        words.stop and words.text and not _DECLINES.search(words.text) and wants_a_yes(heard)
+        message.stop and message.text and not _DECLINES.search(message.text) and wants_a_yes(heard)
     )
 
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from taubench import STOP
-from turnwise.users.markers import (
-    Words,
+from taubench.users.reading import (
     puts_stop_off,
-    read_reply,
+    read_labelled,
+    read_message,
     read_verdict,
-    read_words,
     wants_a_yes,
     without_markers,
-    without_scratchpad,
 )
+from turnwise.models import without_scratchpad
+from turnwise.users import UserMessage
 
 FRAGMENTS = st.sampled_from(
     [
@@ -64,26 +64,26 @@ def test_a_scratchpad_is_removed(text: str, left: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("###STOP###", Words("", stop=True)),
-        ("Thanks, bye. ###STOP###", Words("Thanks, bye.", stop=True)),
-        ("### stop ###", Words("", stop=True)),
-        ("##STOP##", Words("", stop=True)),
-        ("Bye ###STOP", Words("Bye", stop=True)),
-        ("###TRANSFER###", Words("", stop=True)),
-        ("###OUT-OF-SCOPE###", Words("", out_of_scope=True)),
-        ("### Out of scope ###", Words("", out_of_scope=True)),
-        ("<think>then ###STOP###</think>Go on.", Words("Go on.")),
-        ("<think>then ###STOP###", Words("")),
-        ("<think>###OUT-OF-SCOPE###</think>Go on.", Words("Go on.")),
-        ("Customer: Hello", Words("Hello")),
-        ("My user: tag is red", Words("My user: tag is red")),
-        ("Please stop the order. #STOP", Words("Please stop the order. #STOP")),
-        ("Order ##STOPWATCH", Words("Order ##STOPWATCH")),
-        ("", Words("")),
+        ("###STOP###", UserMessage("", stop=True)),
+        ("Thanks, bye. ###STOP###", UserMessage("Thanks, bye.", stop=True)),
+        ("### stop ###", UserMessage("", stop=True)),
+        ("##STOP##", UserMessage("", stop=True)),
+        ("Bye ###STOP", UserMessage("Bye", stop=True)),
+        ("###TRANSFER###", UserMessage("", stop=True)),
+        ("###OUT-OF-SCOPE###", UserMessage("", out_of_scope=True)),
+        ("### Out of scope ###", UserMessage("", out_of_scope=True)),
+        ("<think>then ###STOP###</think>Go on.", UserMessage("Go on.")),
+        ("<think>then ###STOP###", UserMessage("")),
+        ("<think>###OUT-OF-SCOPE###</think>Go on.", UserMessage("Go on.")),
+        ("Customer: Hello", UserMessage("Hello")),
+        ("My user: tag is red", UserMessage("My user: tag is red")),
+        ("Please stop the order. #STOP", UserMessage("Please stop the order. #STOP")),
+        ("Order ##STOPWATCH", UserMessage("Order ##STOPWATCH")),
+        ("", UserMessage("")),
     ],
 )
-def test_markers_are_read_outside_of_scratchpads_alone(text: str, words: Words) -> None:
-    assert read_words(text) == words
+def test_markers_are_read_outside_of_scratchpads_alone(text: str, words: UserMessage) -> None:
+    assert read_message(text) == words
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_markers_are_read_outside_of_scratchpads_alone(text: str, words: Words) 
     ],
 )
 def test_a_thought_is_never_part_of_the_message(text: str) -> None:
-    assert read_reply(text) == Words("Hello there.")
+    assert read_labelled(text) == UserMessage("Hello there.")
 
 
 @pytest.mark.parametrize(
@@ -125,28 +125,28 @@ def test_a_thought_is_never_part_of_the_message(text: str) -> None:
     ],
 )
 def test_where_the_message_cannot_be_told_there_is_none(text: str) -> None:
-    assert read_reply(text).empty
+    assert read_labelled(text).empty
 
 
 def test_a_marker_in_a_thought_does_not_count() -> None:
-    assert not read_reply("Thought: later ###STOP###\nReply: Yes.").stop
-    assert read_reply("Thought: done\nReply: ###STOP###") == Words("", stop=True)
-    assert read_reply("Thought: done\nReply: Bye.\n###STOP###") == Words("Bye.", stop=True)
-    assert read_reply("###STOP###") == Words("", stop=True)
+    assert not read_labelled("Thought: later ###STOP###\nReply: Yes.").stop
+    assert read_labelled("Thought: done\nReply: ###STOP###") == UserMessage("", stop=True)
+    assert read_labelled("Thought: done\nReply: Bye.\n###STOP###") == UserMessage("Bye.", stop=True)
+    assert read_labelled("###STOP###") == UserMessage("", stop=True)
 
 
 @given(before=JUMBLE, after=JUMBLE)
 def test_no_jumble_of_markers_shows_a_labelled_thought(before: str, after: str) -> None:
     text = f"{before}\nThought: XSECRETX\n{after}"
-    assert "XSECRETX" not in read_reply(text).text
+    assert "XSECRETX" not in read_labelled(text).text
 
 
 @given(text=JUMBLE | st.text())
 def test_reading_raises_nothing_and_leaves_no_marker(text: str) -> None:
-    for words in (read_words(text), read_reply(text)):
+    for words in (read_message(text), read_labelled(text)):
         assert STOP not in words.text
-        assert not read_words(words.text).stop
-        assert not read_words(words.text).out_of_scope
+        assert not read_message(words.text).stop
+        assert not read_message(words.text).out_of_scope
     read_verdict(text)
     wants_a_yes(text)
     assert STOP not in without_markers(text)
@@ -175,8 +175,8 @@ def test_a_marker_that_forms_when_another_is_removed_is_none() -> None:
 def test_a_long_jumble_is_read_in_no_time(piece: str) -> None:
     """In linear time a few milliseconds, in quadratic minutes: the run would not go unnoticed."""
     for text in (piece * 30_000, f"Thought{piece * 30_000}", f"##{piece * 30_000}STOP"):
-        read_reply(text)
-        read_words(text)
+        read_labelled(text)
+        read_message(text)
         read_verdict(text)
         wants_a_yes(text)
 
@@ -208,7 +208,7 @@ CONFIRM = "I will cancel order #W1, reason: no longer needed. Do you confirm (ye
     ],
 )
 def test_a_stop_beside_a_yes_that_a_write_waits_for_is_put_off(heard: str, text: str) -> None:
-    assert puts_stop_off(heard, read_words(text))
+    assert puts_stop_off(heard, read_message(text))
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_stop_beside_a_yes_that_a_write_waits_for_is_put_off(heard: str, text:
     ],
 )
 def test_any_other_stop_ends_the_conversation(heard: str, text: str) -> None:
-    assert not puts_stop_off(heard, read_words(text))
+    assert not puts_stop_off(heard, read_message(text))
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from taubench import STOP
+from taubench.users import UserConfig, UserMaker
 from turnwise.command import RunError
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary
-from turnwise.users import CacheMiss, UserConfig, UserMaker, UserReply
+from turnwise.users import CacheMiss, ResumableUser, UserReply
 
-from .endpoint import config, customers, serving, task
+from .endpoint import config, serving, task, users_with
 
 
 async def talk(users: UserMaker, *heard: str | None, index: int = 0) -> list[Any]:
@@ -31,11 +32,11 @@ def replaying(path: Path, **options: Any) -> UserMaker:
 async def test_a_recorded_conversation_is_replayed_without_a_request(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
     replies = ("Hi.", f"Yes. {STOP}", "never")
-    async with customers("llm", *replies, user_cache=path) as (users, _):
+    async with users_with("llm", *replies, user_cache=path) as (users, _):
         first = await talk(users, "Shall I proceed?", "Done.")
     assert first == ["Hi.", UserReply("Yes."), UserReply(STOP, done=True)]
     users = replaying(path)
-    assert users.client is None
+    assert users.model is None
     assert await talk(users, "Shall I proceed?", "Done.") == first
     assert await talk(users, "Shall I proceed?", "Done.") == first
     assert users.metrics()["user/cache_hits"] == 6
@@ -44,7 +45,7 @@ async def test_a_recorded_conversation_is_replayed_without_a_request(tmp_path: P
 
 async def test_replay_needs_no_key(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    async with customers("llm", "Hi.", user_cache=path) as (users, _):
+    async with users_with("llm", "Hi.", user_cache=path) as (users, _):
         await talk(users)
     given = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "key_env": "UNSET"}
     users = UserMaker(UserConfig(user_cache=path, user_replay=True, **given), environ={})
@@ -66,7 +67,7 @@ async def test_what_is_not_recorded_is_a_clear_error(
     tmp_path: Path, heard: list[str | None], index: int, options: dict[str, Any]
 ) -> None:
     path = tmp_path / "replies.jsonl"
-    async with customers("llm", "Hi.", "Cancel it.", user_cache=path) as (users, _):
+    async with users_with("llm", "Hi.", "Cancel it.", user_cache=path) as (users, _):
         await talk(users, "Hello.")
     assert await talk(replaying(path), "Hello.") == ["Hi.", UserReply("Cancel it.")]
     with pytest.raises(CacheMiss, match=r"replies\.jsonl: no reply of llm-1") as caught:
@@ -79,7 +80,7 @@ async def test_another_instruction_under_the_same_id_is_another_conversation(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "replies.jsonl"
-    async with customers("llm", "Hi.", "Ho.", user_cache=path) as (users, endpoint):
+    async with users_with("llm", "Hi.", "Ho.", user_cache=path) as (users, endpoint):
         assert await users().reset(task("You want one thing.")) == "Hi."
         assert await users().reset(task("You want another.")) == "Ho."
     assert len(endpoint.asked) == 2
@@ -87,9 +88,9 @@ async def test_another_instruction_under_the_same_id_is_another_conversation(
 
 async def test_a_conversation_that_leaves_the_recorded_path_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    async with customers("llm", "Hi.", "One.", "Two.", "Three.", user_cache=path) as (users, _):
+    async with users_with("llm", "Hi.", "One.", "Two.", "Three.", user_cache=path) as (users, _):
         await talk(users, "A", "B")
-    async with customers("llm", "New.", "Newer.", user_cache=path) as (users, endpoint):
+    async with users_with("llm", "New.", "Newer.", user_cache=path) as (users, endpoint):
         said = await talk(users, "A", "C", "D")
     assert said == ["Hi.", UserReply("One."), UserReply("New."), UserReply("Newer.")]
     assert len(endpoint.asked) == 2
@@ -130,7 +131,7 @@ async def test_who_waits_takes_over_when_the_one_who_asks_is_cancelled(tmp_path:
 
 async def test_a_failure_is_not_recorded(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    async with customers("llm", 400, "Hi.", user_cache=path) as (users, _):
+    async with users_with("llm", 400, "Hi.", user_cache=path) as (users, _):
         with pytest.raises(Exception, match="HTTP 400"):
             await talk(users)
         assert not path.exists()
@@ -139,19 +140,19 @@ async def test_a_failure_is_not_recorded(tmp_path: Path) -> None:
 
 async def test_a_crash_in_the_middle_of_a_line_costs_that_reply_alone(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    async with customers("llm", "Hi.", "One.", user_cache=path) as (users, _):
+    async with users_with("llm", "Hi.", "One.", user_cache=path) as (users, _):
         await talk(users, "A")
     whole = path.read_bytes()
     for cut in (1, 20, len(whole.splitlines()[1]) - 1):
         path.write_bytes(whole[:-cut])
-        async with customers("llm", "Again.", user_cache=path) as (users, _):
+        async with users_with("llm", "Again.", user_cache=path) as (users, _):
             assert await talk(users, "A") == ["Hi.", UserReply("Again.")]
         assert [json.loads(line)["text"] for line in path.open()] == ["Hi.", "Again."]
 
 
 async def test_of_two_lines_with_one_key_the_first_counts(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    async with customers("llm", "Hi.", user_cache=path) as (users, _):
+    async with users_with("llm", "Hi.", user_cache=path) as (users, _):
         await talk(users)
     path.write_text(path.read_text() + path.read_text().replace("Hi.", "Ho."))
     assert await talk(replaying(path)) == ["Hi."]
@@ -172,14 +173,14 @@ def test_there_must_be_something_to_replay(tmp_path: Path) -> None:
 
 async def test_a_file_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     path = tmp_path / "no such folder" / "replies.jsonl"
-    async with customers("llm", "Hi.", user_cache=path) as (users, _):
+    async with users_with("llm", "Hi.", user_cache=path) as (users, _):
         with pytest.raises(RunError, match="can't be written"):
             await talk(users)
 
 
 async def test_a_line_says_who_and_what_for_people(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    async with customers("llm", "Hi.", f"Bye. {STOP}", user_cache=path) as (users, _):
+    async with users_with("llm", "Hi.", f"Bye. {STOP}", user_cache=path) as (users, _):
         await talk(users, "A\ud800")
     rows = [json.loads(line) for line in path.open()]
     assert [{**row, "key": len(row["key"])} for row in rows] == [
@@ -217,8 +218,9 @@ async def test_the_key_of_the_endpoint_is_not_in_the_file(tmp_path: Path) -> Non
 
 async def test_a_conversation_led_elsewhere_goes_on_from_the_cache(tmp_path: Path) -> None:
     path = tmp_path / "replies.jsonl"
-    async with customers("llm", "Hi.", "One.", "Two.", user_cache=path) as (users, _):
+    async with users_with("llm", "Hi.", "One.", "Two.", user_cache=path) as (users, _):
         await talk(users, "A", "B")
     user = replaying(path)()
-    await user.resume(task(), "Hi.", [("A", UserReply("One."))])  # type: ignore[attr-defined]
+    assert isinstance(user, ResumableUser)
+    await user.resume(task(), "Hi.", [("A", UserReply("One."))])
     assert await user.reply("B") == UserReply("Two.")

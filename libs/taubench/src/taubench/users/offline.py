@@ -1,8 +1,8 @@
-"""A deterministic customer that needs no model and no key.
+"""A deterministic user that needs no model and no key.
 
-It knows the task's instruction and, to recognise facts in it, the customer's own profile. It
+It knows the task's instruction and, to recognise facts in it, the user's own profile. It
 never speaks of the ground truth. The same task and the same agent texts give the same replies,
-so all members of a group meet the same customer.
+so all members of a group meet the same user.
 
 What an agent's message makes it do; the first that applies, decided by patterns:
 1. says that it transfers to a human, or the conversation has had 40 replies: stop;
@@ -29,11 +29,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from turnwise.episode import Boundary, BoundaryError
+from turnwise.users import Exchange, UserReply
+
 from taubench.task import STOP, Task
 from taubench.tasks import user_profile
-
-from turnwise.users.protocol import UserReply
-from turnwise.users.script import FACTS, Script, write_script
+from taubench.users.script import FACTS, Script, write_script
 
 MAX_REPLIES = 40
 VERSION = "offline-1"
@@ -96,7 +97,7 @@ def _asks_for_a_yes(sentence: str) -> bool:
 
 
 def _answer_question(script: Script, asked: str) -> str | None:
-    """What the customer says to a question that has an answer of its own, else None."""
+    """What the user says to a question that has an answer of its own, else None."""
     yes_or_no = _YES_OR_NO.search(asked) is not None
     facts = tuple(fact for fact in FACTS if _FACT_PATTERNS[fact].search(asked))
     if facts and not yes_or_no and _WANTS_FACT.search(asked):
@@ -123,7 +124,7 @@ class _Progress:
 
 
 class OfflineUser:
-    """See the module's docstring. Implements `User`; reuse it for the next task by `reset`."""
+    """See the module's docstring. Implements `ResumableUser`; `reset` starts the next task."""
 
     def __init__(
         self, *, opening: Opening = "request", closing_turns: int = 1, patience: int = 3
@@ -131,12 +132,12 @@ class OfflineUser:
         """
         Args:
             opening: What the first message holds: the first `request`, or `everything` the
-                customer knows and wants, for agents that cannot yet ask.
-            closing_turns: How often the customer answers "anything else?" by asking whether all
+                user knows and wants, for agents that cannot yet ask.
+            closing_turns: How often the user answers "anything else?" by asking whether all
                 is done, before it stops. Too few stop an agent that asks after every write before
                 it has done all: it solves 98, 110 and 115 of the 115 retail test tasks with 0, 1
                 and 3 closing turns, and every task if it hears all requests first.
-            patience: Idle turns in a row at which the customer stops; 1 stops at the first
+            patience: Idle turns in a row at which the user stops; 1 stops at the first
                 statement after all requests are said.
 
         Raises:
@@ -182,17 +183,15 @@ class OfflineUser:
         """
         return self.answer(agent_text)
 
-    async def resume(
-        self, task: Task, opening: str, exchanges: Sequence[tuple[str | None, UserReply]]
-    ) -> None:
-        """Has the conversation again, which costs nothing.
+    async def resume(self, task: Task, opening: str, exchanges: Sequence[Exchange]) -> None:
+        """See `ResumableUser`: has the conversation again, which costs nothing.
 
         Raises:
-            ValueError: it says something else than it has said.
+            BoundaryError: it says something else than it has said.
         """
         said = [await self.reset(task), *(self.answer(heard).text for heard, _ in exchanges)]
         if said != [opening, *(reply.text for _, reply in exchanges)]:
-            raise ValueError(f"{self.name} says something else than it has said")
+            raise BoundaryError(Boundary.USER, f"{self.name} says something else than it has said")
 
     def start(self, script: Script) -> str:
         """The same as `reset` for a script of one's own, without awaiting."""

@@ -1,4 +1,4 @@
-"""Customers in front of an endpoint on this machine."""
+"""Users in front of an endpoint on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 from taubench import Task
-from turnwise.users import UserConfig, UserMaker
+from taubench.users import UserConfig, UserMaker
 
 Messages = list[dict[str, str]]
 
@@ -68,10 +68,10 @@ async def serving(say: Callable[[Messages], Any], delay_s: float = 0.0) -> Async
 
 
 @asynccontextmanager
-async def customers(
+async def users_with(
     strategy: str, *replies: str | int | None, **options: Any
 ) -> AsyncIterator[tuple[UserMaker, Endpoint]]:
-    """Customers of a strategy, and the endpoint that gives these replies in turn."""
+    """Users of a strategy, and the endpoint that gives these replies in turn."""
     async with serving(in_turn(*replies)) as endpoint:
         users = UserMaker(config(strategy, endpoint.url, **options))
         try:
