@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from turnwise.answers.labels import read_answer
 from turnwise.config import ConfigError
 from turnwise.rows import Row
+from turnwise.rows.checks import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +25,22 @@ class Question:
 
 
 def to_question(row: Row) -> Question:
-    """The question of a data row.
-
-    Its prompt is text, or messages of which the last one of the user counts. Its answer is what
-    `turnwise.answers.labels` finds in its label.
+    """The question of a data row: its text, or its user's last message, and its label's answer.
 
     Raises:
-        ConfigError: naming the row, there is no question, or no answer that anything could equal.
+        ConfigError: naming the row, there is no question or no answer (`turnwise.answers.labels`).
     """
-    where = row.where or (f"row {row.id}" if row.id else "--prompt-data")
-    text = row.prompt if isinstance(row.prompt, str) else _last_words(row.prompt)
+    where = row.where or f"row {row.id!r}"
+    text = row.prompt if isinstance(row.prompt, str) else _last_of_user(row.prompt)
     if not text.strip():
         raise ConfigError(
-            f"{where}: the prompt has no question: {row.prompt!r:.80}; is --input-key right?"
+            f"{where}: the prompt has no question, found {shown(row.prompt)}; --input-key names"
+            " another column"
         )
     return Question(text, read_answer(row.label, where))
 
 
-def _last_words(prompt: object) -> str:
+def _last_of_user(prompt: object) -> str:
     """The content of the user's last message."""
     messages = prompt if isinstance(prompt, list | tuple) else ()
     for message in reversed(messages):
