@@ -14,8 +14,8 @@ from typing import Any
 from toolparse.driver.run import Run
 from toolparse.driver.schema import item_schema, object_shape, types_of
 from toolparse.driver.tools import Misfit, typed
-from toolparse.scan.find import find_any
 from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Span, Written, skip_space
+from toolparse.scan.find import find_any
 
 P = b"]<]minimax[>["
 SECTION_OPEN, SECTION_CLOSE = P + b"<tool_call>", P + b"</tool_call>"
