@@ -34,9 +34,9 @@ import numpy as np
 import tokendelta
 import torch
 from taubench import Action, Environment, Task
-from taubench.episode import compact_user, default_services, run_episode
 from taubench.prompts import COMPACT_TOOLS, prompt_view
 from taubench.splits import family_splits
+from taubench.users import UserConfig, compact_user
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
@@ -48,12 +48,16 @@ from turnwise.objective import token_weights
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
 
+from apps.trainers.tau.episode import run_episode
+from apps.trainers.tau.options import TauOptions
+
 PROMPTS = 8
 SAMPLES = 8
 UPDATES = 2
 MAX_NEW_TOKENS = 128
 MAX_TURNS = 8
 CONTEXT = 1024
+OPTIONS = TauOptions(prompt="compact", max_turns=MAX_TURNS, user=UserConfig(strategy="offline"))
 SETTINGS = UpdateSettings(lr=3e-4, eps_clip=0.2, eps_clip_high=0.28, adam_beta2=0.98)
 
 
@@ -82,9 +86,8 @@ class Turnwise:
     def __init__(self, folder: str, tasks: Sequence[Task]) -> None:
         loaded = load_policy(folder)
         self._tasks = tasks
-        self._services = default_services("compact")
         profile = tokendelta.Profile.from_tokenizer(
-            loaded.tokenizer, tools=self._services.view.tools("retail")
+            loaded.tokenizer, tools=OPTIONS.view.tools("retail")
         )
         self._model = loaded.model
         self._engine = TorchEngine(loaded.model, rows=PROMPTS * SAMPLES, context=CONTEXT)
@@ -141,14 +144,7 @@ class Turnwise:
         )
 
     async def _play(self, rollout: Rollout[Task]) -> Episode:
-        return await run_episode(
-            rollout.task,
-            self._policy,
-            self._services,
-            rollout_id=rollout.rollout_id,
-            group_id=rollout.group_id,
-            seed=rollout.seed,
-        )
+        return await run_episode(rollout, self._policy, OPTIONS, make_user=compact_user)
 
     def _update(self, scored: Sequence[tuple[Episode, float]]) -> None:
         samples = [segment for episode, _ in scored for segment in episode.segments]

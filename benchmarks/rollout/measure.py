@@ -36,10 +36,10 @@ from slime_standin.contract import make_args, to_train_data
 from turnwise.arguments import parse_args
 from turnwise.command import run_command
 from turnwise.config import CommandConfig
-from turnwise.slime import books
+from turnwise.slime import accounts
 from turnwise.slime import close as close_connections
 
-from benchmarks.rollout.method import CUSTOMERS, TURNS
+from benchmarks.rollout.method import TURNS, USERS
 
 ROOT = Path(__file__).parents[2]
 TOKENIZER = ROOT / "apps/trainers/tau/policy"
@@ -92,7 +92,9 @@ async def roll_out(config: MeasureConfig, ports: Mapping[str, int]) -> Measured:
     args = make_args(
         hf_checkpoint=str(TOKENIZER),
         turnwise={
-            "method": "benchmarks.rollout.method:make_method",
+            "method": "benchmarks.rollout.method:MeasuredTau",
+            "max_turns": TURNS,
+            "user_deadline_s": 3600,
             "url": f"http://127.0.0.1:{ports['user']}",
             "blocking": config.blocking,
         },
@@ -102,31 +104,31 @@ async def roll_out(config: MeasureConfig, ports: Mapping[str, int]) -> Measured:
     )
     params = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
     await generate_and_rm_group(args, _group(config.episodes // GROUP, GROUP), params)
-    books.TRAIN.take()
+    accounts.TRAIN.take()
     groups = [_group(number, GROUP) for number in range(config.episodes // GROUP)]
     cpu, started = time.process_time(), time.perf_counter()
     done = await asyncio.gather(
         *(generate_and_rm_group(args, group, dict(params)) for group in groups)
     )
     wall_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu
-    page = books.TRAIN.take()
-    page.check()
+    period = accounts.TRAIN.take()
+    period.check()
     to_train_data(args, done)
     await close_connections()
-    await CUSTOMERS.close()
+    await USERS.close()
     samples = [sample for group in done for sample in group]
     prompts = sum(sample.prefix_cache_info.total_prompt_tokens for sample in samples)
     return Measured(
         episodes=config.episodes,
         blocking=config.blocking,
         wall_s=wall_s,
-        longest_s=max(one.wall_s for one in page.ended),
+        longest_s=max(one.wall_s for one in period.ended),
         latency_s=TURNS * config.policy_s + (TURNS + 1) * config.user_s,
         cpu_ms=1000 * cpu_s / config.episodes,
-        lag_p50_s=page.lag_p50_s,
-        lag_max_s=page.lag_max_s,
+        lag_p50_s=period.lag_p50_s,
+        lag_max_s=period.lag_max_s,
         rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        coverage=page.ledger.coverage,
+        coverage=period.ledger.coverage,
         prompt_tokens=prompts / len(samples) / TURNS,
     )
 

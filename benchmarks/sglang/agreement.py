@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import tokendelta
 from numpy.typing import NDArray
-from taubench.episode import compact_user, default_services
+from taubench.prompts import prompt_view
+from taubench.users import compact_user
 from turnwise.engine import Completion, Engine, SamplingParams
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.engine.torch_engine import TorchEngine
@@ -51,7 +52,7 @@ async def measure_agreement(bench: Bench) -> dict[str, Any]:
 
 
 async def _opening(bench: Bench, number: int) -> NDArray[np.int32]:
-    view = default_services("compact").view
+    view = prompt_view("compact")
     task = bench.tasks[number]
     session = tokendelta.Session(bench.profile, tools=view.tools(task.domain), max_tokens=CONTEXT)
     words = await compact_user().reset(task)

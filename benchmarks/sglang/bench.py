@@ -14,7 +14,7 @@ import torch
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import make_args
 from taubench import Task
-from taubench.episode import default_services
+from taubench.prompts import prompt_view
 from taubench.splits import family_splits
 from turnwise.engine import Engine, SamplingParams
 from turnwise.engine.http import HttpPool
@@ -71,7 +71,6 @@ class Bench:
             turnwise={
                 "method": "tau",
                 "prompt": "compact",
-                "max_turns": 8,
                 "user": {"strategy": "offline"},
             },
             sglang_router_ip=host,
@@ -112,7 +111,7 @@ def make_bench(url: str, folder: Path, *, episodes: int, dtype: str, device: str
     loaded = load_policy(str(SHIPPED))
     models = {"float32": loaded.model.to(device).eval()}
     models[dtype] = copy.deepcopy(loaded.model).to(getattr(torch, dtype))
-    tools = default_services("compact").view.tools("retail")
+    tools = prompt_view("compact").tools("retail")
     return Bench(
         url=url,
         pool=HttpPool(),

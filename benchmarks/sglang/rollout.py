@@ -17,8 +17,9 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import to_train_data
 from turnwise.engine.sglang import SGLangEngine
-from turnwise.slime import books
-from turnwise.slime.samples import RECORD
+from turnwise.slime import accounts
+from turnwise.slime.replay import EpisodeReplay
+from turnwise.slime.samples import REPLAY
 
 from benchmarks.sglang.agreement import compare_greedy
 from benchmarks.sglang.bench import Bench, scored
@@ -53,16 +54,16 @@ async def half_done(groups: Sequence[list[Any]], rollout: asyncio.Future[Any]) -
 
 
 def settle() -> dict[str, Any]:
-    """Closes the page of the books and checks that it balances."""
-    page = books.TRAIN.take()
-    page.check()
-    metrics = page.metrics()
+    """Closes the period and checks that it balances."""
+    period = accounts.TRAIN.take()
+    period.check()
+    metrics = period.metrics()
     kept = ("coverage", "score_mean", "score_stderr", "episode/wall_s", "episode/wall_max_s")
     more = ("episode/turns", "episode/tool_calls", "episode/sampled_tokens", "loop_lag_max_s")
-    errors = Counter(one.ending.error for one in page.ended if one.ending.error)
+    errors = Counter(one.ending.error for one in period.ended if one.ending.error)
     return {
-        "equation": page.equation(),
-        "stopped": page.ledger.as_dict()["stopped"],
+        "equation": period.equation(),
+        "stopped": period.ledger.as_dict()["stopped"],
         **{name: metrics[name] for name in (*kept, *more) if name in metrics},
         "errors": dict(errors.most_common(3)),
     }
@@ -108,7 +109,7 @@ def _prompts(samples: Sequence[Any]) -> list[NDArray[np.int32]]:
 
 async def _warm_up(bench: Bench, args: Any) -> None:
     await (await start(args, bench.groups()[:1]))
-    books.TRAIN.take()
+    accounts.TRAIN.take()
 
 
 def calls(sample: Any) -> list[Request]:
@@ -163,9 +164,9 @@ async def measure_abort(bench: Bench) -> dict[str, Any]:
     settled_s = time.perf_counter() - begun
     aborted = settle()
     samples = [sample for group in done for sample in group]
-    cut = [sample for sample in samples if sample.metadata.get(RECORD)]
+    cut = [sample for sample in samples if sample.metadata.get(REPLAY)]
     before = {sample.index: list(sample.tokens) for sample in cut}
-    turns = [len(sample.metadata[RECORD]["turns"]) for sample in cut]
+    turns = [len(EpisodeReplay(sample.metadata[REPLAY]).turns) for sample in cut]
     resumed = await (await start(args, done))
     second = settle()
     samples = [sample for group in resumed for sample in group]

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from taubench.episode import default_services, run_episode
+from taubench.users import UserConfig, compact_user
 from turnwise.engine import Completion, Engine, Finish, SamplingParams
 from turnwise.engine.http import HttpPool
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.episode import Episode
-from turnwise.rollout import derive_seed
+from turnwise.rollout import Rollout, derive_seed
 
+from apps.trainers.tau.episode import run_episode
+from apps.trainers.tau.options import TauOptions
 from benchmarks.sglang.bench import GROUP, Bench
 from benchmarks.sglang.rollout import Request, cache_by_turn
 
@@ -132,17 +134,21 @@ async def _play(bench: Bench, make: Any, temperature: float) -> dict[str, Any]:
     meter = Metered()
     engine: Engine = make(bench, meter)
     policy = bench.policy(engine, temperature=temperature)
-    services = replace(default_services("compact"), max_turns=8)
+    options = TauOptions(prompt="compact", user=UserConfig(strategy="offline"))
     flushed = await bench.flush()
     cpu, begun = time.process_time(), time.perf_counter()
     work = [
         run_episode(
-            task,
+            Rollout(
+                task=task,
+                task_id=task.id,
+                rollout_id=f"{number}-{at}",
+                group_id=str(number),
+                seed=derive_seed(42, "train", number * GROUP + at),
+            ),
             policy,
-            services,
-            rollout_id=f"{number}-{at}",
-            group_id=str(number),
-            seed=derive_seed(42, "train", number * GROUP + at),
+            options,
+            make_user=compact_user,
         )
         for number, task in enumerate(bench.tasks)
         for at in range(GROUP)

@@ -1,18 +1,25 @@
-"""Prints the table of the README: every method on the same conversations, in one process.
+"""Prints the tables of libs/tokendelta/README.md: every method on the same conversations, in one
+process.
 
-`python -m benchmarks.tokendelta.measure` with the library and its tests folder on the path.
+    python -m benchmarks.tokendelta.measure  # with tokendelta, transformers and dashscope installed
+    ./pants run benchmarks/tokendelta:measure
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 import tracemalloc
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tokendelta import Profile, Sample, Session, pack
+
+# The workload uses the vocabulary, the templates and the reference of the library's tests.
+sys.path.insert(0, str(Path(__file__).parents[2] / "libs/tokendelta/tests"))
 
 from benchmarks.tokendelta.methods import METHODS, best_ms
 from benchmarks.tokendelta.workload import workload
@@ -145,6 +152,9 @@ def packing() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     speeds()
     bookkeeping()
     memory()

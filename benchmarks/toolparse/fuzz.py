@@ -85,7 +85,7 @@ def main() -> None:
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["toolparse"]):
         toolparse = importlib.import_module("toolparse")
-        formats = importlib.import_module("toolparse._formats")
+        formats = importlib.import_module("toolparse.grammars.table")
     names = list(formats.formats())
     toolset = toolparse.ToolSet(TOOLS)
     if len(sys.argv) > 1 and not sys.argv[1].startswith("-"):

@@ -59,7 +59,7 @@ def calls(size: int) -> tuple[str, list[tuple[str, dict[str, Any]]]]:
 
 def text(format: str, size: int) -> str:
     """The text in a format."""
-    from toolparse._formats import grammar_of
+    from toolparse.grammars.table import grammar_of
 
     prose, written = calls(size)
     return ("" if format in BARE else prose + "\n") + grammar_of(format).write(written)

@@ -2,7 +2,7 @@
 
 | the output                                        | score               | by          |
 |---------------------------------------------------|---------------------|-------------|
-| is empty, or its last box is                      | 0                   | `empty`     |
+| is empty but for thoughts, or its last box is     | 0                   | `empty`     |
 | its last box decides by `turnwise.judge`'s rule   | 1 or 0              | `box`       |
 | has no box, but is one short line that is right   | 1                   | `line`      |
 | has no box otherwise, or its last one is cut off  | 0                   | `no answer` |
@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from turnwise.answers import boxed, exact_match
+from turnwise.answers.notation import plain
 from turnwise.episode import Boundary, BoundaryError, Ending
 from turnwise.judge import Judge
 
@@ -121,7 +122,8 @@ async def graded_row(
 def normal_form(answer: str) -> str:
     """One text for an answer that is written in several ways: `$ 033. $` is `33`.
 
-    Space, math delimiters and a full stop go; a whole number loses its leading zeros and plus.
+    Space, math delimiters, stop tokens and a full stop go; a whole number loses its leading zeros
+    and plus.
     """
-    bare = _SPACE.sub("", answer).rstrip(".").replace("\\dfrac", "\\frac")
+    bare = _SPACE.sub("", plain(answer)).rstrip(".").replace("\\dfrac", "\\frac")
     return str(int(bare)) if _INTEGER.fullmatch(bare) else bare

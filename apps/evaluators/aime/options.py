@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 from turnwise.config import CommandConfig
-from turnwise.engine.chat import check_url
+from turnwise.models.config import check_url
 
 PLAIN = "plain"
 

@@ -23,9 +23,9 @@ import tokendelta
 from numpy.typing import NDArray
 from turnwise.config import ConfigError
 from turnwise.engine import Completion, Engine, SamplingParams
-from turnwise.engine.chat import ChatClient, ConversationTooLong
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
 from turnwise.method import Job, Method
+from turnwise.models.client import ChatClient, ConversationTooLong
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
 
@@ -220,7 +220,7 @@ class EndpointPlayer:
         try:
             reply = await self.client.complete(
                 [{"role": "user", "content": prompt}],
-                usable=lambda words: True,
+                as_said=True,
                 extra={"seed": seed, "top_p": self._top_p},
             )
         except ConversationTooLong:
@@ -244,13 +244,9 @@ class EndpointPlayer:
             wall_s=time.perf_counter() - started,
         )
 
-    async def check(self, deadline_s: float) -> None:
+    async def check(self) -> None:
         """Raises BoundaryError if the endpoint gives no answer to a greeting."""
-        await self.client.complete(
-            [{"role": "user", "content": "Hello"}],
-            usable=lambda words: True,
-            deadline_s=deadline_s,
-        )
+        await self.client.check(extra={"seed": 0, "top_p": self._top_p})
 
     def services(self) -> Mapping[str, float]:
         return {}

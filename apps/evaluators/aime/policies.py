@@ -8,20 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import tokendelta
 import torch
 from transformers import AutoConfig, AutoTokenizer
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError, read_toml
 from turnwise.engine import Engine, SamplingParams
-from turnwise.engine.chat import ChatClient, ChatConfig
+from turnwise.engine.http import HttpError, reach
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.local.policy import check_template, load_policy
 from turnwise.local.threads import choose_threads, set_threads
 from turnwise.method import OPTIONS, make_method, options_class
+from turnwise.models.client import ChatClient
+from turnwise.models.config import ChatConfig
 from turnwise.policy import Policy
 
 from apps.evaluators.aime.options import PLAIN, EvalOptions
@@ -35,8 +36,6 @@ from apps.evaluators.aime.playing import (
 
 ATTEMPT_S = 900.0
 """For one request to an endpoint."""
-CHECK_DEADLINE_S = 60.0
-CONNECT_S = 15.0
 
 
 def read_method_options(method: str, path: Path | None) -> dict[str, Any]:
@@ -70,7 +69,7 @@ async def make_player(
     # Before the weights, which take longest.
     method = None if options.method == PLAIN else make_method(options.method, method_options)
     if options.sglang_url is not None:
-        await _reach(options.sglang_url, "--sglang-url", "/health")
+        await _reach_server(options.sglang_url)
         engine, tokenizer, context = _sglang_engine(options)
     else:
         engine, tokenizer, context = _local_engine(options)
@@ -131,8 +130,7 @@ def _context(options: EvalOptions, positions: int) -> int:
 
 
 async def _endpoint_player(options: EvalOptions) -> EndpointPlayer:
-    """One request without repeats finds out whether somebody is there, one answer whether it works.
-
+    """
     Raises:
         ConfigError: if the key's variable is named but not set.
         PreflightError: naming the URL and what was found.
@@ -159,8 +157,7 @@ async def _endpoint_player(options: EvalOptions) -> EndpointPlayer:
     )
     player = EndpointPlayer(client, top_p=options.top_p)
     try:
-        await _reach(options.base_url, "--base-url", "/models")
-        await player.check(CHECK_DEADLINE_S)
+        await player.check()
     except BoundaryError as error:
         await client.close()
         raise PreflightError(
@@ -172,15 +169,9 @@ async def _endpoint_player(options: EvalOptions) -> EndpointPlayer:
     return player
 
 
-async def _reach(url: str, flag: str, path: str) -> None:
-    """Raises PreflightError if no connection can be made; any answer will do."""
-    timeout = aiohttp.ClientTimeout(total=CHECK_DEADLINE_S, sock_connect=CONNECT_S)
+async def _reach_server(url: str) -> None:
+    """Raises PreflightError if no connection can be made."""
     try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{url.rstrip('/')}{path}", allow_redirects=False),
-        ):
-            pass
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        what = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise PreflightError(f"{flag} {url}: nobody answers: {what}") from None
+        await reach(f"{url.rstrip('/')}/health")
+    except HttpError as error:
+        raise PreflightError(f"--sglang-url {url}: nobody answers: {error}") from None

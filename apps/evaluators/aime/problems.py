@@ -1,23 +1,28 @@
-"""Problems: JSON lines with a question and its answer, or the built-in sample.
+"""Problems: a data file with questions and their answers, or the built-in sample.
 
     {"prompt": "Find ...", "label": "204"}
 
-`prompt` may be a conversation of one user message as well, as slime's data has it; `label` a text
-or a number. Other names of the two are given by `--input-key` and `--label-key`.
+Files are read as every backend reads them (`turnwise.rows.reader`). `prompt` may be a conversation
+of one user message as well, as slime's data has it; `label` whatever `turnwise.answers.labels`
+finds an answer in. Other names of the two are given by `--input-key` and `--label-key`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from turnwise.answers.frames import asked_form
+from turnwise.answers.labels import read_answer, same_text
 from turnwise.config import ConfigError
+from turnwise.rows import Row
+from turnwise.rows.files import split_slice
+from turnwise.rows.reader import read_rows
 
 SAMPLE = "sample"
 """Names the built-in problems in place of a file."""
@@ -34,12 +39,14 @@ class Problem:
         index: Place in the data set, from 1.
         question: As the file has it.
         label: The right answer.
+        metadata: What else its row says.
     """
 
     data: str
     index: int
     question: str
     label: str
+    metadata: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def id(self) -> str:
@@ -48,8 +55,11 @@ class Problem:
 
     @property
     def digest(self) -> str:
-        """Equal for equal question and label, wherever they stand; 16 hex digits."""
-        text = f"{self.question.strip()}\x1f{self.label.strip()}"
+        """Equal for equal question and label, wherever they stand; 16 hex digits.
+
+        Labels are equal here as `033` and `33` are, which the grader takes for the same.
+        """
+        text = f"{self.question.strip()}\x1f{same_text(self.label)}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -57,7 +67,8 @@ def load_data(names: Sequence[str], *, input_key: str, label_key: str) -> list[P
     """The problems of every data set, in order.
 
     Args:
-        names: Each `sample`, a path, or `NAME=PATH`; without a name the file's stem is it.
+        names: Each `sample`, a path, or `NAME=PATH`; without a name the file's stem is it. A path
+            may end in a slice of rows, `@[start:end]`.
         input_key, label_key: Names of question and answer in a row.
 
     Raises:
@@ -96,25 +107,23 @@ def by_digest(problems: Sequence[Problem]) -> dict[str, Problem]:
 
 
 def read_problems(path: Path, name: str, input_key: str, label_key: str) -> list[Problem]:
-    """The problems of one file of JSON lines.
+    """The problems of one file.
 
     Raises:
         ConfigError: naming file and line.
     """
     problems: list[Problem] = []
-    lines: dict[str, int] = {}
-    for number, row in _rows(path):
-        where = f"{path}:{number}"
-        question = _question(row, input_key, where)
-        if question in lines:
+    places: dict[str, str] = {}
+    for row in read_rows(path, input_key=input_key, label_key=label_key):
+        question = _question(row, input_key)
+        if question in places:
             raise ConfigError(
-                f"{where}: the question of line {lines[question]} again; give every question once,"
+                f"{row.where}: the question of {places[question]} again; give every question once,"
                 " --n-samples-per-eval-prompt says how often it is asked"
             )
-        lines[question] = number
-        problems.append(Problem(name, len(problems) + 1, question, _label(row, label_key, where)))
-    if not problems:
-        raise ConfigError(f"{path}: holds no problem; expected JSON lines")
+        places[question] = row.where
+        answer = read_answer(row.label, row.where, label_key)
+        problems.append(Problem(name, len(problems) + 1, question, answer, row.metadata))
     return problems
 
 
@@ -133,60 +142,30 @@ def _named(given: str) -> tuple[str, Path | None]:
         return SAMPLE, None
     name, equals, rest = given.partition("=")
     path = Path(rest if equals else given)
-    name = name if equals else path.stem
+    name = name if equals else split_slice(path)[0].stem
     if not name or any(char in name for char in "#/\n"):
         raise ConfigError(f"--data {given}: a name may hold no #, / or line break, found {name!r}")
     return name, path
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}; expected JSON lines") from None
-    except OSError as error:
-        raise ConfigError(
-            f"--data {path}: {error.strerror or error}; give a file of JSON lines, or {SAMPLE}"
-        ) from None
-    # Not splitlines: a question may hold other line separators than "\n".
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{path}:{number}: not valid JSON ({error})") from None
-        if not isinstance(row, dict):
-            raise ConfigError(f"{path}:{number}: expected a JSON object, found {line.strip()[:40]}")
-        yield number, row
-
-
-def _question(row: Mapping[str, Any], key: str, where: str) -> str:
-    value = _value(row, key, "--input-key", where)
-    if isinstance(value, list):
-        if len(value) != 1 or not isinstance(value[0], dict) or value[0].get("role") != "user":
-            raise ConfigError(f"{where}: {key}: a conversation must be one message of the user")
-        value = value[0].get("content")
+def _question(row: Row, key: str) -> str:
+    value = row.prompt
+    if not isinstance(value, str):
+        if len(value) != 1 or value[0]["role"] != "user":
+            raise ConfigError(
+                f"{row.where}: {key}: a conversation must be one message of the user, found"
+                f" {len(value)} of {', '.join(str(one['role']) for one in value)}"
+            )
+        value = value[0].get("content") or ""
     if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{where}: {key}: expected a question, found {value!r:.60}")
+        raise ConfigError(f"{row.where}: {key}: expected a question, found {value!r:.60}")
+    if form := asked_form(value):
+        raise ConfigError(
+            f"{row.where}: {key}: the question itself asks for {form}, and is graded by its last"
+            " \\boxed{}: a model that obeys it would score 0. Take what frames the question off"
+            " (apps/trainers/agentflow/data:prepare does, for DAPO-Math-17K)"
+        )
     return value
-
-
-def _label(row: Mapping[str, Any], key: str, where: str) -> str:
-    value = _value(row, key, "--label-key", where)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ConfigError(f"{where}: {key}: expected a text or a number, found {value!r:.60}")
-    text = str(value).strip()
-    if not text:
-        raise ConfigError(f"{where}: {key}: is empty; a problem needs its answer")
-    return text
-
-
-def _value(row: Mapping[str, Any], key: str, flag: str, where: str) -> Any:
-    if key not in row:
-        found = ", ".join(sorted(row)) or "no key"
-        raise ConfigError(f"{where}: no {key!r}; found {found}. {flag} names another key")
-    return row[key]
 
 
 def _power(rng: Random) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
+from turnwise.answers.labels import same_text
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, Ending
 from turnwise.evaluation.estimates import RIGHT
@@ -211,7 +212,7 @@ def _problems(runs: Sequence[SavedRun], name: str) -> dict[str, Problem]:
         for saved in run.outputs:
             fresh = Problem(name, len(problems) + 1, saved.question, saved.label)
             known = problems.setdefault(saved.question, fresh)
-            if known.label != saved.label:
+            if same_text(known.label) != same_text(saved.label):
                 raise ConfigError(
                     f"{run.name}: a question has the labels {known.label!r} and {saved.label!r}:"
                     f" {saved.question[:60]!r}"

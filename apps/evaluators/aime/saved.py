@@ -9,13 +9,16 @@ records with several `rollout_id`s, holds several runs.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from turnwise.answers.labels import read_answer
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, Ending, Limit
+from turnwise.rows.checks import check_text
 from turnwise.run.jsonl import parse_line, read_lines
 
 from apps.evaluators.aime.attempts import PROBLEMS, TRIALS, open_journal, read_problems
@@ -62,7 +65,7 @@ def read_saved(path: Path) -> list[SavedRun]:
     if path.is_dir():
         return [_own_folder(path)]
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"--rescore {path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
@@ -129,15 +132,16 @@ def _record(value: Any, where: str) -> Saved:
     question = value.get("question", value.get("task_id"))
     if not isinstance(question, str) or not question.strip():
         raise ConfigError(f"{where}: question: expected a text, found {question!r:.80}")
-    label = value["label"]
-    if isinstance(label, bool) or not isinstance(label, str | int | float):
-        raise ConfigError(f"{where}: label: expected a text or a number, found {label!r:.80}")
+    check_text(question, where, "question")
+    label = read_answer(value["label"], where)
     score = value.get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float | None):
+    if isinstance(score, bool) or not (
+        score is None or isinstance(score, int | float) and math.isfinite(score)
+    ):
         raise ConfigError(f"{where}: score: expected a number, found {score!r:.80}")
     return Saved(
         question=question,
-        label=str(label).strip(),
+        label=label,
         output=_output(value, where),
         score=score,
         ending=_ending(value, where),

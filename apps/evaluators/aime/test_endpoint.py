@@ -125,7 +125,8 @@ def test_nobody_at_the_url_exits_with_3_before_anything_is_written(
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}"
         assert evaluate(tmp_path / "run", policy=at(f"{url}/v1")) == 3
-        assert f"--base-url {url}/v1: nobody answers" in capsys.readouterr().err
+        error = capsys.readouterr().err
+        assert f"--base-url {url}/v1, --model m: " in error and "nobody answers" in error
         policy = ["--hf-checkpoint", str(tmp_path), "--sglang-url", url]
         assert evaluate(tmp_path / "run", policy=policy) == 3
         assert f"--sglang-url {url}: nobody answers" in capsys.readouterr().err

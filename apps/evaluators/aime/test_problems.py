@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow  # type: ignore[import-untyped]
+import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 from turnwise.config import ConfigError
 
@@ -43,7 +45,7 @@ def test_other_names_of_the_keys_are_options(tmp_path: Path) -> None:
 
 def test_a_problem_is_known_by_question_and_label_wherever_it_stands() -> None:
     one, same = Problem("a", 1, "Find $x$.", "7"), Problem("b", 9, "Find $x$. ", " 7")
-    assert one.digest == same.digest
+    assert one.digest == same.digest == Problem("c", 2, "Find $x$.", "$007$").digest
     assert one.digest != Problem("a", 1, "Find $x$.", "8").digest
 
 
@@ -53,24 +55,72 @@ ROW = {"prompt": "q", "label": "1"}
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([], "holds no problem"),
+        ([], "holds no row"),
         (["{"], "a.jsonl:1: not valid JSON"),
-        ([ROW, "[]"], r"a.jsonl:2: expected a JSON object, found \[\]"),
         ([{"question": "q", "label": "1"}], "no 'prompt'; found label, question. --input-key"),
         ([{"prompt": "q", "answer": "1"}], "no 'label'; found answer, prompt. --label-key"),
-        ([{"prompt": " ", "label": "1"}], "a.jsonl:1: prompt: expected a question"),
-        ([{"prompt": 3, "label": "1"}], "a.jsonl:1: prompt: expected a question, found 3"),
-        ([{"prompt": "q", "label": True}], "label: expected a text or a number, found True"),
+        ([{"prompt": "q", "label": True}], "label: expected a text or a number"),
         ([{"prompt": "q", "label": ""}], "label: is empty"),
+        (['{"prompt": "q", "label": 1e400}'], "a.jsonl:1: label: is inf"),
         ([{"prompt": [{"role": "system", "content": "q"}], "label": 1}], "one message of the user"),
-        ([ROW, {"prompt": "r", "label": 2}, ROW], "a.jsonl:3: the question of line 1 again"),
+        ([{"prompt": [{"role": "user", "content": " "}], "label": 1}], "expected a question"),
+        ([ROW, {"prompt": "r", "label": 2}, ROW], "a.jsonl:3: the question of a.jsonl:1 again"),
+        ([ROW, {"prompt": "q", "label": "01"}], "a.jsonl:2: the question of a.jsonl:1 again"),
     ],
 )
 def test_a_bad_row_is_named(tmp_path: Path, rows: list[object], words: str) -> None:
     path = write(tmp_path / "a.jsonl", *rows) if rows else tmp_path / "a.jsonl"
     path.touch()
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError) as caught:
         load(path)
+    assert words in str(caught.value).replace(f"{tmp_path}/", "")
+
+
+@pytest.mark.parametrize(
+    ("question", "form"),
+    [
+        ("The last line of your response should be of the form Answer: $Answer. Q?", "Answer: "),
+        ('Q? Remember to put your answer on its own line after "Answer:".', "Answer: "),
+        ("Q? Put the final answer after ####.", "####"),
+        ("Q? Put it between <answer> and </answer>.", "<answer>"),
+        ("Q? Give the final answer as JSON.", "JSON"),
+    ],
+)
+def test_a_question_that_asks_for_another_form_of_answer_is_noticed(
+    tmp_path: Path, question: str, form: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", ROW, {"prompt": question, "label": "1"})
+    with pytest.raises(ConfigError, match="a.jsonl:2: prompt: the question itself asks for") as e:
+        load(path)
+    assert form in str(e.value) and "agentflow/data:prepare" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "question", ["Put your final answer in \\boxed{}. Q?", "Answer the question: what is JSON?"]
+)
+def test_a_question_that_asks_for_a_box_or_for_nothing_is_fine(
+    tmp_path: Path, question: str
+) -> None:
+    assert load(write(tmp_path / "a.jsonl", {"prompt": question, "label": "1"}))
+
+
+def test_parquet_a_byte_order_mark_and_a_slice_are_read(tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{n}", "label": f"{n}", "metadata": {"year": n}} for n in range(4)]
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
+    write(tmp_path / "b.jsonl", *rows)
+    (tmp_path / "b.jsonl").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "b.jsonl").read_bytes())
+    first, second = load(tmp_path / "a.parquet"), load(f"a={tmp_path / 'b.jsonl'}")
+    assert first == second and [problem.metadata for problem in first] == [
+        {"year": n} for n in range(4)
+    ]
+    (last,) = load(f"{tmp_path / 'b.jsonl'}@[-1:]")
+    assert (last.id, last.question) == ("b/1", "q3")
+
+
+def test_the_answer_of_a_worked_solution_is_its_label(tmp_path: Path) -> None:
+    label = "First do this <<3*4=12>>12.\nThen that.\n#### 10"
+    (problem,) = load(write(tmp_path / "a.jsonl", {"prompt": "q", "label": label}))
+    assert problem.label == "10"
 
 
 @pytest.mark.parametrize("again", ["q", " q\n"])
@@ -84,9 +134,9 @@ def test_a_question_of_two_data_sets_would_count_twice(tmp_path: Path, again: st
 def test_a_file_that_is_missing_or_no_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere.jsonl: No such file"):
         load(tmp_path / "nowhere.jsonl")
-    path = tmp_path / "a.parquet"
+    path = tmp_path / "a.jsonl"
     path.write_bytes(b"PAR1\xff\xfe")
-    with pytest.raises(ConfigError, match="not UTF-8 at byte 4"):
+    with pytest.raises(ConfigError, match="a.jsonl:1: not UTF-8 at byte 4"):
         load(path)
 
 

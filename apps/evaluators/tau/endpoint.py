@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 
-import aiohttp
 from taubench.episode import Services
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
-from turnwise.engine.chat import ChatClient, ChatConfig
 from turnwise.episode import Boundary, BoundaryError
+from turnwise.models.client import ChatClient
+from turnwise.models.config import ChatConfig
 
 from apps.evaluators.tau.options import EvalOptions
 
 ANSWER_DEADLINE_S = 600.0
 """For one turn of the model with every repeat; `Services.engine_deadline_s` may be less."""
 ATTEMPT_S = 300.0
-CHECK_DEADLINE_S = 60.0
 
 
 def make_client(options: EvalOptions) -> ChatClient:
@@ -42,7 +41,7 @@ def make_client(options: EvalOptions) -> ChatClient:
 
 
 async def check_endpoint(options: EvalOptions, services: Services) -> None:
-    """One request without repeats finds out whether somebody is there, one answer what it can do.
+    """Asks whether the endpoint is there and takes the tools.
 
     Raises:
         ConfigError: if the key's variable is named but not set.
@@ -50,30 +49,10 @@ async def check_endpoint(options: EvalOptions, services: Services) -> None:
     """
     client = make_client(options)
     try:
-        await _reach(str(options.base_url))
-        await client.complete(
-            [{"role": "user", "content": "Hello"}],
-            tools=services.view.tools(options.env),
-            usable=lambda words: True,
-            deadline_s=CHECK_DEADLINE_S,
-        )
+        await client.check(tools=services.view.tools(options.env))
     except BoundaryError as error:
         raise PreflightError(
             f"--base-url {options.base_url}, --model {options.model}: no answer: {error}"
         ) from None
     finally:
         await client.close()
-
-
-async def _reach(url: str) -> None:
-    """Raises PreflightError if no connection can be made; any answer will do."""
-    timeout = aiohttp.ClientTimeout(total=CHECK_DEADLINE_S, sock_connect=15.0)
-    try:
-        async with (
-            aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{url.rstrip('/')}/models", allow_redirects=False),
-        ):
-            pass
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        what = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise PreflightError(f"--base-url {url}: nobody answers: {what}") from None

@@ -10,9 +10,9 @@ import torch
 from pydantic import Field, model_validator
 from taubench import SPLITS
 from taubench.strategies import Strategy
+from taubench.users import UserConfig
 from turnwise.config import CommandConfig
-from turnwise.engine.chat import check_url
-from turnwise.users import UserConfig
+from turnwise.models.config import check_url
 
 FAMILY = ("held-out", "tune")
 

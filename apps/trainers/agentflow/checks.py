@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,13 @@ from turnwise.episode import BoundaryError
 from turnwise.judge import Judge, JudgeConfig
 from turnwise.models import ModelConfig, make_models
 from turnwise.preflight import Check, Line, fail, note, ok, skip
-from turnwise.rows import Row
+from turnwise.rows.reader import read_rows
 
 from apps.trainers.agentflow.config import AgentFlowOptions
-from apps.trainers.agentflow.data.sources import records
-from apps.trainers.agentflow.laptop.rules import rule_models
-from apps.trainers.agentflow.prompts import make_prompts
+from apps.trainers.agentflow.helpers import first_prompt
 from apps.trainers.agentflow.question import Question, to_question
-from apps.trainers.agentflow.toolbox import Toolbox, make_toolbox
+from apps.trainers.agentflow.tools.python_coder import PythonCoder
 from apps.trainers.agentflow.tools.search import Search, read_documents
-from apps.trainers.agentflow.tools.tool import ToolParts
 
 if TYPE_CHECKING:
     from turnwise.launch.plan import Plan
@@ -58,25 +55,26 @@ def check_data(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
         yield asyncio.run(_gradable(name, path, questions, has_judge=bool(options.models.judge)))
 
 
-def read_questions(path: Path, plan: Plan) -> list[Question]:
+def read_questions(path: str, plan: Plan) -> list[Question]:
     """The rows of a data file, under the keys that slime's flags name.
 
     Raises:
         ConfigError: naming the file and row.
     """
-    keys = [plan.value(flag) for flag in ("--input-key", "--label-key")]
-    found = []
-    for where, record in records(path):
-        if not isinstance(record, Mapping):
-            raise ConfigError(f"{where}: must be an object, found {type(record).__name__}")
-        prompt, label = (record.get(key) for key in keys)
-        found.append(to_question(Row(prompt or "", label, where=where)))
+    rows = read_rows(
+        path,
+        input_key=plan.value("--input-key") or "input",
+        label_key=plan.value("--label-key"),
+        metadata_key=plan.value("--metadata-key") or "metadata",
+        tool_key=plan.value("--tool-key"),
+    )
+    found = [to_question(row) for row in rows]
     if not found:
         raise ConfigError(f"{path}: no rows")
     return found
 
 
-async def _gradable(name: str, path: Path, questions: Sequence[Question], has_judge: bool) -> Line:
+async def _gradable(name: str, path: str, questions: Sequence[Question], has_judge: bool) -> Line:
     """Whether each question's own answer counts as right."""
     shown = questions[:: -(-len(questions) // GRADED)]
     judge = Judge(JudgeConfig())
@@ -154,8 +152,7 @@ def _names(path: Path) -> list[str]:
 
 def check_sandbox(options: AgentFlowOptions) -> Line:
     """Which walls hold on this machine."""
-    toolbox = _toolbox(options)
-    if not any(tool.runs_code for tool in toolbox):
+    if PythonCoder.name not in options.tools and not any(":" in name for name in options.tools):
         return ok("sandbox", "no tool runs code")
     return asyncio.run(_walls(options))
 
@@ -203,9 +200,7 @@ def check_template(options: AgentFlowOptions, plan: Plan) -> Line:
         said = " ".join(str(error).split())[:200]
         mend = "use the instruction-tuned model, whose tokenizer has a chat template"
         return fail("template", said, mend)
-    prompt = make_prompts(options.prompt).analysis(
-        _longest(plan), _toolbox(options), max_steps=options.max_steps
-    )
+    prompt = first_prompt(_longest(plan), options)
     ids = tokendelta.Session(profile).start([{"role": "user", "content": prompt}])
     assert not isinstance(ids, tokendelta.Overflow), "no limit was given"
     found = f"the first prompt of the longest question has {len(ids)} tokens"
@@ -230,20 +225,9 @@ def _longest(plan: Plan) -> str:
     return max(texts, key=len)
 
 
-def _data_files(plan: Plan) -> dict[str, Path]:
+def _data_files(plan: Plan) -> dict[str, str]:
     """By the names of their lines."""
     train = plan.value("--prompt-data")
     pairs = plan.options.get("--eval-prompt-data", [])
-    evaluated = {f"data {name}": Path(file) for name, file in zip(pairs[::2], pairs[1::2])}
-    return {**({} if train is None else {"data": Path(train)}), **evaluated}
-
-
-def _toolbox(options: AgentFlowOptions) -> Toolbox:
-    """The tools as a prompt describes them; nothing of it is asked or started."""
-    parts = ToolParts(
-        models=rule_models(),
-        prompts=make_prompts(options.prompt),
-        sandbox=Sandbox(options.sandbox),
-        documents=options.documents,
-    )
-    return make_toolbox(options.tools, parts)
+    evaluated = {f"data {name}": file for name, file in zip(pairs[::2], pairs[1::2], strict=True)}
+    return {**({} if train is None else {"data": train}), **evaluated}

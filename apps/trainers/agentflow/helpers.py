@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from sandbox import Sandbox
 from turnwise.judge import Verdict
 from turnwise.models import FrozenModel
 
-from apps.trainers.agentflow.prompts import Prompts
-from apps.trainers.agentflow.toolbox import Toolbox
+from apps.trainers.agentflow.config import AgentFlowOptions
+from apps.trainers.agentflow.laptop.rules import rule_models
+from apps.trainers.agentflow.prompts import Prompts, make_prompts
+from apps.trainers.agentflow.toolbox import Toolbox, make_toolbox
+from apps.trainers.agentflow.tools.tool import ToolParts
 
 
 class Grader(Protocol):
@@ -43,3 +47,22 @@ class Helpers:
     toolbox: Toolbox
     judge: Grader
     prompts: Prompts
+
+
+def first_prompt(question: str, options: AgentFlowOptions) -> str:
+    """What the planner is asked first, as it is known before anything is started or asked.
+
+    Packages that the sandbox turns out to lack are then left out of a tool's limits.
+
+    Raises:
+        ConfigError: there is no such tool, or a part that it needs is missing.
+    """
+    prompts = make_prompts(options.prompt)
+    parts = ToolParts(
+        models=rule_models(),
+        prompts=prompts,
+        sandbox=Sandbox(options.sandbox),
+        documents=options.documents,
+    )
+    toolbox = make_toolbox(options.tools, parts)
+    return prompts.analysis(question, toolbox, max_steps=options.max_steps)

@@ -19,10 +19,9 @@ from turnwise.policy import AnyPolicy
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
 
-from apps.trainers.agentflow.checks import make_checks
 from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.episode import run_episode
-from apps.trainers.agentflow.helpers import Helpers
+from apps.trainers.agentflow.helpers import Helpers, first_prompt
 from apps.trainers.agentflow.laptop import tasks as generated
 from apps.trainers.agentflow.laptop.baselines import TOOLS, fixed_tools
 from apps.trainers.agentflow.laptop.rules import rule_models
@@ -122,13 +121,9 @@ class AgentFlowMethod(Method[AgentFlowOptions, Question]):
         return generated.rows(split, eval_per_cell=self.options.eval_per_cell)
 
     def prompt_tokens(self, tasks: Sequence[Question], profile: tokendelta.Profile) -> int:
-        """Of the analysis of the question with the most characters; 0 before `open`."""
-        if self._helpers is None or not tasks:
-            return 0
+        """Of the analysis of the question with the most characters."""
         longest = max(tasks, key=lambda question: len(question.text))
-        content = self._helpers.prompts.analysis(
-            longest.text, self._helpers.toolbox, max_steps=self.options.max_steps
-        )
+        content = first_prompt(longest.text, self.options)
         prompt = tokendelta.Session(profile).start([{"role": "user", "content": content}])
         assert not isinstance(prompt, tokendelta.Overflow), "no limit was given"
         return len(prompt)
@@ -141,6 +136,10 @@ class AgentFlowMethod(Method[AgentFlowOptions, Question]):
             return {}
         labels = self.helpers.prompts.labels
         return await fixed_tools(self.run, tasks, labels, tokenizer, profile)
+
+    def about(self) -> str:
+        """See `Method`."""
+        return f"questions with the {self.options.prompt} prompt"
 
     def claim(self, split: str, *, shipped: bool) -> tuple[str, ...]:
         """See `Method`."""
@@ -156,6 +155,8 @@ class AgentFlowMethod(Method[AgentFlowOptions, Question]):
 
     def checks(self, plan: Plan) -> Mapping[str, Check]:
         """See `Method`."""
+        from apps.trainers.agentflow.checks import make_checks
+
         return make_checks(self.options, plan)
 
     def metrics(self) -> Mapping[str, float]:

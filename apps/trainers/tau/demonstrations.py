@@ -15,12 +15,12 @@ from jinja2 import Template
 from numpy.typing import NDArray
 from taubench import Action
 from taubench.prompts import prompt_view
+from taubench.users import UserConfig
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
-from turnwise.users import UserConfig
 
 from apps.trainers.tau.episode import run_episode
 from apps.trainers.tau.options import TauOptions

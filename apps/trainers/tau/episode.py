@@ -37,7 +37,7 @@ from turnwise.conversation import Conversation, Overflow, Turn
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
 from turnwise.policy import AnyPolicy, EndpointPolicy
 from turnwise.rollout import Rollout
-from turnwise.users import ReplayedUser, User
+from turnwise.users import ReplayedUser, User, check_message
 
 from apps.trainers.tau.options import TauOptions
 
@@ -130,7 +130,7 @@ class _Run:
         replay = self.rollout.replay
         self._user = user if replay is None else ReplayedUser(user, replay)
         opening = await self._ask_user(self._user.reset(task))
-        _check_words(opening)
+        check_message(opening)
         system = {"role": "system", "content": self.view.system(task.domain)}
         talk.add(system, author="prompt")
         talk.add({"role": "user", "content": opening}, author=self._user_name)
@@ -190,7 +190,7 @@ class _Run:
         if not result.awaits_user:
             return result
         reply = await self._ask_user(self._user.reply(action.kwargs["content"]))
-        _check_words(reply.text)
+        check_message(reply.text)
         self._counts["user_replies"] += 1
         async with crossing(Boundary.ENVIRONMENT):
             return self._environment.hear(reply.text, reply.done)
@@ -252,8 +252,3 @@ class _Run:
                 "diff": [asdict(difference) for difference in self._environment.diff()],
             }
         return facts
-
-
-def _check_words(words: object) -> None:
-    if not isinstance(words, str):
-        raise BoundaryError(Boundary.USER, f"the user gave {type(words).__name__}, not text")

@@ -15,25 +15,26 @@ import tokendelta
 from taubench import SPLITS, SourceError, Task, load_tasks, noop_baseline, training_tasks
 from taubench.fewshot import demonstrated
 from taubench.splits import family_splits
-from turnwise.command import PreflightError, StopRun
+from taubench.users import UserMaker, compact_user
+from turnwise.command import StopRun
 from turnwise.config import ConfigError
-from turnwise.episode import BoundaryError, Episode
+from turnwise.episode import Episode
 from turnwise.method import Method, Services
 from turnwise.policy import AnyPolicy
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
-from turnwise.users import UserConfig, UserMaker, compact_user
 
 from apps.trainers.tau.claims import FAMILY, claims
 from apps.trainers.tau.episode import MakeUser, run_episode
 from apps.trainers.tau.options import TauOptions
+from apps.trainers.tau.users import ask_users, make_users
 
 if TYPE_CHECKING:
     from turnwise.launch.plan import Plan
     from turnwise.preflight import Check
 
 HERE = Path(__file__).parent
-CHECK_DEADLINE_S = 60.0
+ASK_DEADLINE_S = 60.0
 
 
 class TauMethod(Method[TauOptions, Task]):
@@ -168,8 +169,8 @@ class TauMethod(Method[TauOptions, Task]):
             # The compact prompt goes with an offline user of its own.
             make = compact_user if self.options.prompt == "compact" else None
         if make is None:
-            self._users = make = _make_users(self.options.user, services)
-            await self._ask_whether_there(self._users)
+            self._users = make = make_users(self.options.user, services)
+            await ask_users(self._users, ASK_DEADLINE_S)
         self._make_user = make
         self._user_name = make().name
 
@@ -191,19 +192,6 @@ class TauMethod(Method[TauOptions, Task]):
         users, self._users, self._make_user = self._users, None, self._given
         if users is not None:
             await users.close()
-
-    async def _ask_whether_there(self, users: UserMaker) -> None:
-        if users.client is None:
-            return
-        try:
-            await users.client.complete(
-                [{"role": "user", "content": "Hello"}],
-                usable=lambda words: True,
-                deadline_s=CHECK_DEADLINE_S,
-            )
-        except BoundaryError as error:
-            await self.close()
-            raise PreflightError(f"user: no answer: {error}") from None
 
     def _split(self, split: str) -> Sequence[Task]:
         options = self.options
@@ -260,24 +248,6 @@ def _tasks(domain: str, split: str) -> tuple[Task, ...]:
         return load_tasks(domain, split)
     except (SourceError, ValueError) as error:
         raise ConfigError(f"tasks of {domain} {split}: {error}") from error
-
-
-def _make_users(config: UserConfig, services: Services) -> UserMaker:
-    if config.strategy == "human" and services.server is not None:
-        raise ConfigError(
-            "user.strategy: nobody sits at the terminals of a cluster's nodes; use llm or offline"
-        )
-    if config.sglang and services.server is None:
-        raise ConfigError("user.sglang: is for runs through slime, which serves it")
-    if services.server is not None:
-        try:
-            config = config.served_at(services.server)
-        except ConfigError as error:
-            raise ConfigError(f"user.sglang: {error}") from None
-    try:
-        return UserMaker(config, environ=services.environ)
-    except ConfigError as error:
-        raise ConfigError(f"user.{error}") from None
 
 
 def _place(row: Row) -> str:

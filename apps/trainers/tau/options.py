@@ -9,8 +9,8 @@ from taubench.actions import SeveralCalls
 from taubench.prompts import PromptView, prompt_view
 from taubench.source import SPLITS
 from taubench.strategies import Strategy, strategy_view
+from taubench.users import UserConfig
 from turnwise.method import MethodOptions
-from turnwise.users import UserConfig
 
 TURNS = {"compact": 8, "full": 30}
 """Most turns of an episode by the prompt: upstream's tasks take up to 30."""

@@ -28,9 +28,10 @@ from typing import Any, Literal
 from taubench import Action, Environment, Reward, Task
 from taubench.source import domain_files
 from taubench.tables import Snapshot
+from taubench.users import compact_user
+from taubench.users.script import write_script
 from turnwise.rollout import derive_seed
-from turnwise.users import UserReply, compact_user
-from turnwise.users.script import write_script
+from turnwise.users import UserReply
 
 Mistake = Literal[
     "write forgotten",

@@ -1,6 +1,5 @@
 """The command: its flags, its refusals, and a whole run on a policy of a few thousand numbers."""
 
-import asyncio
 import json
 import os
 import signal
@@ -8,14 +7,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from apps.trainers.tau.local import SHIPPED_POLICY, TauOptions, make_job
-from taubench.fewshot import demonstrated
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -24,21 +22,17 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 from turnwise.command import run_command
-from turnwise.local.policy import load_policy
+from turnwise.local.command import train_method
 
-from apps.trainers.tau.train import train
+from apps.trainers.tau.method import METHOD
 
-FLAGS = {
-    "--adam-beta1", "--adam-beta2", "--agent-strategy", "--backend", "--calculate-per-token-loss",
-    "--clip-grad", "--concurrency", "--config", "--device", "--disable-grpo-std-normalization",
-    "--dry-run", "--engine-rows", "--entropy-coef", "--env", "--eps-clip", "--eps-clip-high",
-    "--eval-interval", "--eval-split", "--eval-temperature", "--hf-checkpoint",
-    "--include-failing-ground-truth", "--kl-loss-coef", "--lr", "--max-logprob-diff",
-    "--max-tokens-per-gpu", "--n-samples-per-eval-prompt", "--n-samples-per-prompt",
-    "--num-rollout", "--num-steps-per-rollout", "--objective", "--prompt", "--resume",
-    "--rollout-batch-size", "--rollout-max-context-len", "--rollout-max-response-len",
-    "--rollout-temperature", "--rollout-top-k", "--rollout-top-p", "--run-dir", "--save-interval",
-    "--seed", "--threads", "--use-kl-loss", "--user", "--weight-decay",
+SHIPPED_POLICY = METHOD.shipped
+train = partial(train_method, "tau")
+
+OPTIONS = {
+    "agent_strategy", "engine_deadline_s", "env", "include_failing_ground_truth",
+    "max_format_errors", "max_turns", "objective", "on_rewrite", "prompt", "several_calls",
+    "task_split", "tool_format", "user", "user_deadline_s",
 }  # fmt: skip
 
 TINY = [
@@ -47,9 +41,8 @@ TINY = [
 ]  # fmt: skip
 
 
-def test_every_flag_is_frozen() -> None:
-    flags = {"--" + name.replace("_", "-") for name in TauOptions.model_fields}
-    assert flags == FLAGS
+def test_every_option_is_frozen() -> None:
+    assert set(METHOD.Options.model_fields) == OPTIONS
 
 
 def test_a_dry_run_prints_the_resolved_configuration_and_nothing_else(
@@ -57,38 +50,10 @@ def test_a_dry_run_prints_the_resolved_configuration_and_nothing_else(
 ) -> None:
     folder = tmp_path / "run"
     assert train(["--dry-run", "--lr", "0.5", "--run-dir", str(folder)]) == 0
-    assert json.loads(capsys.readouterr().out)["lr"] == 0.5
+    config = json.loads(capsys.readouterr().out)
+    assert (config["lr"], config["eps_clip_high"], config["num_rollout"]) == (0.5, 0.28, 24)
+    assert (config["tau"]["prompt"], config["tau"]["objective"]) == ("compact", "global-token-mean")
     assert not folder.exists()
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["--rollout-batchsize", "4"], "--rollout-batch-size"),
-        (["--lr", "0"], "lr: Input should be greater than 0"),
-        (["--backend", "slim"], "slim"),
-        (["--prompt", "compact", "--eval-split", "test"], "prompt compact evaluates on"),
-        (["--env", "airline", "--prompt", "full", "--eval-split", "test"], "no training tasks"),
-        (["--resume"], "resume needs run-dir"),
-        (["--user.strategy", "human"], "nobody could answer"),
-        (["--user.strategy", "llm", "--user.user-replay"], "user-replay: needs user-cache"),
-        (["--user.key-env", "sk-a-key"], "must be the name of a variable"),
-        (["--kl-loss-coef", "0.1"], "kl-loss-coef needs use-kl-loss"),
-        (
-            ["--objective", "turn-mean", "--calculate-per-token-loss"],
-            "is the objective global-token-mean; found objective turn-mean",
-        ),
-        (["--max-tokens-per-gpu", "100"], "max-tokens-per-gpu (100) must hold"),
-    ],
-)
-def test_options_that_make_no_sense_exit_with_2_and_say_why(
-    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        train(argv)
-    assert caught.value.code == 2
-    text = " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert words in text
 
 
 @pytest.mark.parametrize(
@@ -98,15 +63,24 @@ def test_options_that_make_no_sense_exit_with_2_and_say_why(
         (["--config", "absent.toml"], "absent.toml"),
         (["--resume", "--run-dir", "absent"], "absent"),
         (["--backend", "slime", "--config", "absent.toml"], "absent.toml"),
-        (["--rollout-max-context-len", "200"], "system prompt and tools take"),
-        (["--agent-strategy", "few-shot"], "system prompt and tools take"),
+        (["--backend", "slim"], "slim"),
+        (["--rollout-batchsize", "4"], "--rollout-batch-size"),
+        (["--lr", "0"], "--lr: Input should be greater than 0"),
+        (["--prompt", "full"], "the full prompt trains; use dev or test"),
+        (["--env", "airline", "--prompt", "full", "--eval-split", "test"], "no training tasks"),
+        (["--user.strategy", "human"], "nobody could answer"),
+        (["--user.strategy", "llm", "--user.user-replay"], "user-replay: needs user-cache"),
+        (["--user.key-env", "sk-a-key"], "must be the name of a variable"),
+        (["--calculate-per-token-loss", "--objective", "turn-mean"], "leave one of them out"),
+        (["--rollout-max-context-len", "200"], "the longest first prompt takes 129 tokens"),
+        (["--agent-strategy", "few-shot"], "the longest first prompt takes"),
         (["--user.strategy", "llm", "--user.key-env", "NOT_SET"], "variable NOT_SET is not set"),
         (["--user.strategy", "llm", "--user.sglang", "m"], "leave key-env out|through slime"),
     ],
 )
 def test_what_is_missing_is_named(argv: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=words.replace(".", r"\.")):
-        train(argv)
+        train([*argv, "--threads", "1"])
 
 
 def test_the_cluster_is_not_chosen_in_a_file(tmp_path: Path) -> None:
@@ -253,7 +227,8 @@ def test_a_customer_played_by_a_model_is_recorded_replayed_and_never_costs_more_
     error = capsys.readouterr().err
     assert "user.spend-cap-usd: the spend cap of $0.05 is reached" in error
     assert "0 of 1 steps are done and saved, go on with --resume" in error
-    assert len(heard) == 5 and len(cache.read_text().splitlines()) == 5
+    # The first asks whether somebody is there.
+    assert len(heard) == 5 and len(cache.read_text().splitlines()) == 4
     assert run_command(train, [*capped, "100", "--resume"]) == 0
     out = capsys.readouterr().out
     assert "User llm-" in out and "The customer is llm-" in out and "offline" not in out
@@ -281,18 +256,9 @@ def test_a_text_strategy_trains_without_tools_in_the_template(
     room = ["--rollout-max-context-len", "2048", "--run-dir", str(tmp_path / "run")]
     assert train([*argv, *room, "--agent-strategy", "act"]) == 0
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["agent_strategy"] == "act"
+    assert config["tau"]["agent_strategy"] == "act"
     with pytest.raises(ValueError, match="tools"):
         train([*argv, "--run-dir", str(tmp_path / "native")])
-
-
-def test_few_shot_leaves_out_the_tasks_that_it_shows(small_policy: Path) -> None:
-    shown = {task.id for task in demonstrated("retail")}
-    options = TauOptions(agent_strategy="few-shot", rollout_max_context_len=8192,
-                         max_tokens_per_gpu=8192, prompt="full", eval_split="dev")  # fmt: skip
-    job = asyncio.run(make_job(options, load_policy(str(small_policy))))
-    assert shown and not shown & job.train_tasks.keys()
-    assert any(f"{len(shown)} training tasks stand in the prompt" in claim for claim in job.claim)
 
 
 def _rows(folder: Path) -> list[dict[str, Any]]:

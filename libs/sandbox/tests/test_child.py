@@ -13,30 +13,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandbox.child import seccomp, syscalls, tree
 
-ALLOW, KILL, EPERM, ENOSYS = (
+ALLOW, KILL, DONE, EPERM, EAGAIN, ENOSYS = (
     0x7FFF0000,
     0x80000000,
+    0x00050000,
     0x00050000 | errno.EPERM,
+    0x00050000 | errno.EAGAIN,
     0x00050000 | errno.ENOSYS,
 )
 X86 = 0xC000003E
 PID = 4711
 
 
-def decide(name: str, *arguments: int, machine: int = X86, metadata: bool = False) -> int:
+TABLES = syscalls.ALLOWED | syscalls.LINKS | syscalls.MODES | syscalls.ABSENT | syscalls.INSPECTED
+
+
+def decide(name: str, *arguments: int, modes: bool = False, links: bool = False) -> int:
     """What the filter answers to a call on x86-64."""
-    return interpret(number(name), *arguments, machine=machine, metadata=metadata)
+    return interpret(number(name), *arguments, modes=modes, links=links)
 
 
 def number(name: str) -> int:
-    return (syscalls.ALLOWED | syscalls.METADATA | syscalls.INSPECTED)[name][0]
+    return TABLES[name][0]
 
 
-def interpret(call: int, *arguments: int, machine: int = X86, metadata: bool = False) -> int:
+def interpret(
+    call: int, *arguments: int, machine: int = X86, modes: bool = False, links: bool = False
+) -> int:
     """Runs the filter's instructions, as linux/filter.h defines them, over one call."""
     full = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
     data = struct.pack("=IIQ6Q", call, machine, 0, *(value % (1 << 64) for value in full))
-    program = seccomp.build(PID, metadata=metadata)
+    program = seccomp.build(PID, modes=modes, links=links)
     accumulator = place = 0
     while True:
         code, if_true, if_false, constant = program[place]
@@ -60,19 +67,33 @@ def on_x86(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_plain_call_is_allowed_and_every_jump_fits() -> None:
     assert all(decide(name) == ALLOW for name in syscalls.ALLOWED)
-    for code, if_true, if_false, _ in seccomp.build(PID, metadata=True):
+    for code, if_true, if_false, _ in seccomp.build(PID, modes=True, links=True):
         assert 0 <= if_true < 256 and 0 <= if_false < 256 and code < 1 << 16
 
 
-def test_modes_and_times_are_for_snippets_with_a_user_of_their_own() -> None:
-    for name in syscalls.METADATA:
-        assert decide(name, metadata=True) == ALLOW
-        assert decide(name) in (EPERM, ENOSYS)
+def test_modes_are_for_snippets_with_a_user_of_their_own_and_times_for_none() -> None:
+    for name in syscalls.MODES:
+        assert decide(name, modes=True) == ALLOW
+        assert decide(name, links=True) in (EPERM, ENOSYS)
+    for time_call in (132, 235, 261, 280):
+        assert interpret(time_call, modes=True, links=True) == EPERM
+
+
+def test_links_are_read_only_where_none_of_the_machine_is_in_sight() -> None:
+    for name in syscalls.LINKS:
+        assert decide(name, links=True) == ALLOW
+        assert decide(name, modes=True) == EPERM
+
+
+def test_locks_are_answered_and_never_taken() -> None:
+    assert decide("flock", 3, 2) == DONE
+    for command in (5, 6, 7, 36, 37, 38):
+        assert decide("fcntl", 3, command) == DONE
 
 
 @given(st.integers(0, (1 << 32) - 1))
 def test_no_number_outside_of_the_tables_is_allowed(call: int) -> None:
-    known = {row[0] for row in (syscalls.ALLOWED | syscalls.INSPECTED).values()}
+    known = {row[0] for row in TABLES.values()}
     if call not in known:
         assert interpret(call) in (EPERM, ENOSYS)
     assert interpret(call, machine=0x40000003) == KILL
@@ -111,6 +132,16 @@ def test_no_number_outside_of_the_tables_is_allowed(call: int) -> None:
         ("fcntl", (1, 3), ALLOW),
         ("fcntl", (1, 8, 1), EPERM),
         ("fcntl", (1, 1031, 1 << 20), EPERM),
+        ("futex", (1 << 40, 128 | 9 | 256), ALLOW),  # private, by the wall clock
+        ("futex", (1 << 40, 128 | 1), ALLOW),
+        ("futex", (1 << 40, 9 | 256), EAGAIN),  # a thread's end
+        ("futex", (1 << 40, 0), EAGAIN),
+        ("futex", (1 << 40, 1), EPERM),
+        ("futex", (1 << 40, 10), EPERM),
+        ("futex", (1 << 40, 4), EPERM),
+        ("preadv2", (3, 1 << 40, 1, 0, 0, 0), ALLOW),
+        ("preadv2", (3, 1 << 40, 1, 0, 0, 8), EPERM),
+        ("pwritev2", (3, 1 << 40, 1, 0, 0, 8), EPERM),
     ],
 )
 def test_calls_are_decided_by_their_arguments(
@@ -167,6 +198,29 @@ def test_what_is_too_much_in_a_folder_is_named(tmp_path: Path) -> None:
     deep.joinpath(*"x" * (tree.DEEPEST + 1)).mkdir(parents=True)
     assert "deeper" in (overfull(deep, 1 << 30) or "")
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_folder_that_keeps_its_owner_out_is_looked_into(tmp_path: Path) -> None:
+    folder = os.open(tmp_path, os.O_RDONLY)
+    os.chmod(tmp_path, 0o777)
+    pid = os.fork()
+    if pid == 0:
+        found: str | None = "no answer"
+        try:
+            if os.geteuid() == 0:
+                os.setresuid(65534, 65534, 65534)
+            os.umask(0)
+            for name, mode in (("hidden", 0o300), ("listed", 0o400), ("shut", 0o000)):
+                os.mkdir(name, 0o700, dir_fd=folder)
+                inner = os.open(name, os.O_RDONLY, dir_fd=folder)
+                with open(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=inner), "wb") as file:
+                    file.write(bytes(30_000))
+                os.fchmod(inner, mode)
+            found = tree.overfull(folder, 75_000)
+        finally:
+            os._exit(0 if found and "bytes on disk" in found else 1)
+    os.close(folder)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
-from sandbox import Ran
+from sandbox import Ran, Sandbox
 from sandbox import __main__ as command
 from sandbox.conformance import suite, table
 
@@ -52,6 +53,18 @@ def test_all_held_is_success_and_the_page_is_rewritten(
     assert command.check(["--table", str(page)]) == 0
     assert "1 of 1 held" in capsys.readouterr().out
     assert "1 programs in 1 families" in page.read_text()
+
+
+def test_what_needs_a_file_system_that_cannot_be_had_is_neither_held_nor_an_escape(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filler = dataclasses.replace(HARMLESS, nameless=True)
+    monkeypatch.setattr(suite, "programs", lambda: [HELD, filler])
+    monkeypatch.setattr(Sandbox, "quotas", False)
+    assert command.check([]) == 0
+    assert "1 of 2 held\n  1 not tried: no file system" in capsys.readouterr().out
+    excused = [dataclasses.replace(attempts(filler)[0], excused=True)]
+    assert "not limited here |" in table.render([filler], {"landlock": excused}, {})
 
 
 def test_an_escape_fails_the_preflight_and_names_the_program(

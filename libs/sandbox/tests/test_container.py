@@ -1,4 +1,4 @@
-"""Root with the capabilities that a stock container leaves it, and root with none."""
+"""Root as a stock container leaves it, root without capabilities, and an ordinary user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import asyncio
 import json
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,38 +21,90 @@ CONTAINER = (
     "+net_raw,+sys_chroot,+mknod,+audit_write,+setfcap"
 )
 PROGRAM = """
-import asyncio, json, sys
+import asyncio, ctypes, json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from sandbox import Sandbox, SandboxConfig
+isolation, sys.executable = sys.argv[2:]
+# This process may read the test's own files wherever they lie; what it starts may not.
+ctypes.CDLL(None).prctl(47, 4, 0, 0, 0)
+from sandbox import Sandbox, SandboxConfig, SandboxUnavailable
 from sandbox.conformance import suite
 
+FAMILIES = ("files", "system calls", "disk")
+
 async def main():
-    chosen = [p for p in suite.programs() if p.family in ("files", "system calls") or p.harmless]
-    async with Sandbox(SandboxConfig(packages=(), wall_s=2)) as sandbox:
-        attempts = await suite.run_suite(sandbox, chosen)
-    wrong = {a.program.name: a.wrong for a in attempts if a.wrong}
-    tier = attempts[0].result.tier
-    print(json.dumps({"tier": tier, "count": len(attempts), "wrong": wrong}))
+    chosen = [p for p in suite.programs() if p.family in FAMILIES or p.harmless]
+    limits = suite.limits(isolation).model_copy(update={"packages": ()})
+    try:
+        async with Sandbox(limits) as sandbox:
+            attempts = await suite.run_suite(sandbox, chosen)
+            facts = {"tier": sandbox.tier, "quotas": sandbox.quotas}
+    except SandboxUnavailable as error:
+        print(json.dumps({"refused": str(error)}))
+        return
+    facts["wrong"] = {a.program.name: a.wrong for a in attempts if a.wrong}
+    print(json.dumps(facts | {"count": len(attempts)}))
 
 asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("capabilities", [CONTAINER, ""], ids=["container", "none"])
-async def test_root_in_a_container_gets_the_landlock_tier_and_it_holds(capabilities: str) -> None:
+async def outcome(user: list[str], isolation: str, python: str, folder: Path) -> dict[str, Any]:
+    """What the suite comes to for `setpriv USER`; skips the test where there is no such tier."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("needs root and setpriv")
-    dropped = ",".join(filter(None, ("-all", capabilities)))
+    folder.chmod(0o777)
     process = await asyncio.create_subprocess_exec(
-        *("setpriv", f"--bounding-set={dropped}", "--inh-caps=-all"),
-        *(sys.executable, "-c", PROGRAM, json.dumps(sys.path)),
+        *("setpriv", *user, sys.executable, "-c", PROGRAM),
+        *(json.dumps(sys.path), isolation, python),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(folder)},
+        cwd="/",
     )
     out, err = await process.communicate()
-    if b"no Landlock" in err:
-        pytest.skip("the kernel has no Landlock")
     assert process.returncode == 0, err.decode()
-    outcome = json.loads(out)
-    assert outcome["wrong"] == {} and outcome["count"] > 40
-    assert outcome["tier"] == "landlock"
+    found: dict[str, Any] = json.loads(out)
+    if "refused" in found:
+        pytest.skip(found["refused"])
+    return found
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A temporary folder that any user can reach."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+        yield Path(path)
+
+
+@pytest.mark.parametrize("capabilities", [CONTAINER, ""], ids=["container", "none"])
+async def test_root_in_a_container_gets_the_landlock_tier_and_it_holds(
+    capabilities: str, folder: Path
+) -> None:
+    dropped = ",".join(filter(None, ("-all", capabilities)))
+    user = [f"--bounding-set={dropped}", "--inh-caps=-all"]
+    found = await outcome(user, "auto", sys.executable, folder)
+    assert found["wrong"] == {} and found["count"] > 50
+    assert found["tier"] == "landlock"
+
+
+def everybodys_python() -> str | None:
+    """An interpreter that an ordinary user can start too, with what it needs of its library."""
+    for path in ("/usr/bin/python3", "/usr/local/bin/python3"):
+        if os.access(path, os.X_OK):
+            code = "import sys; print(sys.version_info >= (3, 11))"
+            done = subprocess.run([path, "-c", code], capture_output=True, text=True)
+            if done.stdout == "True\n":
+                return path
+    return None
+
+
+@pytest.mark.parametrize("tier", ["namespaces", "landlock"])
+async def test_the_tiers_of_an_ordinary_user_hold(tier: str, folder: Path) -> None:
+    if (python := everybodys_python()) is None:
+        pytest.skip("no interpreter of 3.11 or later where everybody may start it")
+    # Nobody, but for reading what lies in root's home: the libraries of this test.
+    user = ["--reuid=65534", "--regid=65534", "--clear-groups"]
+    user += ["--inh-caps=-all,+dac_read_search", "--ambient-caps=+dac_read_search"]
+    found = await outcome(user, tier, python, folder)
+    assert found["wrong"] == {} and found["count"] > 50
+    assert found["tier"] == tier

@@ -186,6 +186,36 @@ async def test_promised_packages_are_there_and_others_are_not(sandbox: Sandbox) 
 async def test_each_snippet_draws_its_own_random_numbers(sandbox: Sandbox) -> None:
     code = "import random; print(random.random())"
     if not sandbox.missing:
-        code += "; import numpy; print(numpy.random.rand())"
+        code += (
+            "; import numpy, sympy.core.random\n"
+            "print(numpy.random.rand(), sympy.core.random.rng.random())"
+        )
     first, second = await sandbox.run(code), await sandbox.run(code)
     assert not set(first.out.split()) & set(second.out.split())
+
+
+async def test_what_programs_do_with_files_of_their_own_still_works(sandbox: Sandbox) -> None:
+    code = """
+import fcntl, mmap, os, shutil, sqlite3, tempfile, threading
+from pathlib import Path
+with sqlite3.connect("own.db") as base:
+    base.execute("create table t (a)")
+    base.execute("insert into t values (7)")
+print(sqlite3.connect("own.db").execute("select a from t").fetchone()[0])
+with tempfile.TemporaryDirectory() as folder:
+    Path(folder, "a").write_text("x")
+    os.replace(Path(folder, "a"), Path(folder, "b"))
+    shutil.copyfile(Path(folder, "b"), "copy")
+Path("copy").touch()
+with open("copy", "r+b") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    with mmap.mmap(file.fileno(), 1) as memory:
+        memory[0] = 121
+os.symlink("copy", "link")
+print(Path("link").read_text(), Path("link").resolve().exists(), os.preadv(0, [bytearray(1)], 0))
+thread = threading.Thread(target=print, args=("thread",))
+thread.start()
+thread.join()
+"""
+    result = await sandbox.run(code, stdin="z")
+    assert result.out == "7\ny True 1\nthread\n", result

@@ -244,11 +244,45 @@ def test_sync_takes_a_foreign_assistant_message_for_another_conversation() -> No
 def test_sync_accepts_a_turn_whose_reasoning_and_calls_the_client_parsed() -> None:
     tokenizer, session = make("drops thinking")
     session.sync(HELLO)
-    say(tokenizer, session, '<think>\nx\n</think>\n\n<tool_call>f {"a": 1}</tool_call><|im_end|>')
-    calls = [{"type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]
-    told = {"role": "assistant", "content": None, "tool_calls": calls}
+    text = '<think>\nx\n</think>\n\n<tool_call>f {"a": 1}</tool_call><|im_end|>'
+    said = {"content": "", "reasoning_content": "x", "tool_calls": [call('{"a": 1}')]}
+    say(tokenizer, session, text, message={"role": "assistant", **said})
+    told = {"role": "assistant", "content": None, "tool_calls": [call('{ "a":1}')]}
     session.sync([*HELLO, told, {"role": "tool", "content": "seven"}])
     assert session.segments == 1
+
+
+def call(arguments):
+    return {"type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"content": "Good"},
+        {"content": "Good day. And more."},
+        {"content": ""},
+        {"content": "Good day.", "tool_calls": [call("{}")]},
+        {"content": "Good day.", "reasoning_content": "Why not."},
+    ],
+)
+def test_sync_takes_an_edited_turn_for_no_echo_of_what_was_sampled(edit) -> None:
+    tokenizer, session = make()
+    session.sync(HELLO)
+    say(tokenizer, session, "Good day.<|im_end|>")
+    prompt = session.sync([*HELLO, {"role": "assistant", **edit}, user("More.")])
+    assert session.segments == 2
+    assert f"assistant\n{edit['content']}<" in tokenizer.decode(prompt)
+
+
+def test_sync_takes_edited_arguments_into_the_prompt() -> None:
+    tokenizer, session = make()
+    session.sync(HELLO)
+    sampled = {"role": "assistant", "content": "", "tool_calls": [call('{"a": 1}')]}
+    say(tokenizer, session, '<tool_call>f {"a": 1}</tool_call><|im_end|>', message=sampled)
+    edited = {**sampled, "tool_calls": [call('{"a": 2}')]}
+    prompt = session.sync([*HELLO, edited, {"role": "tool", "content": "seven"}])
+    assert session.segments == 2 and '{"a": 2}' in tokenizer.decode(prompt)
 
 
 def test_sync_tells_a_turn_from_a_sibling_that_holds_its_text() -> None:

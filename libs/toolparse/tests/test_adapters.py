@@ -125,7 +125,7 @@ def test_a_template_names_its_format(template: str, format: str | None) -> None:
 
 
 def test_every_detected_format_is_known() -> None:
-    from toolparse._detect import _RULES
+    from toolparse.grammars.detect import _RULES
 
     assert {name for name, _ in _RULES} <= set(toolparse.formats())
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import toolparse
-from toolparse._formats import SGLANG_NAMES, VLLM_NAMES, formats, grammar_of
+from toolparse.grammars.table import SGLANG_NAMES, VLLM_NAMES, formats, grammar_of
 from toolparse_support import GRAMMARS, TOOLS, attempts_of, written
 
 CALLS: list[tuple[str, dict[str, Any]]] = [("f", {"a": "x", "n": 2}), ("g", {"q": "y"})]
@@ -63,19 +63,6 @@ def test_an_undeclared_tool_is_refused_with_the_nearest_name(format: str, mode: 
     assert parsed.calls == []
     assert [e.kind for e in parsed.errors] == ["unknown_tool"]
     assert "did you mean 'get_weather'" in parsed.errors[0].message
-
-
-@pytest.mark.parametrize("format", [f for f in GRAMMARS if grammar_of(f).think])
-def test_a_call_in_closed_thinking_is_reported_and_not_executed(format: str) -> None:
-    thought = written(format, CALLS[:1])
-    if format in ("llama3", "xlam", "granite"):
-        return
-    first, last = (tag.decode() for tag in grammar_of(format).think or ())
-    parsed = toolparse.parse(f"{first}{thought}{last}done", format, TOOLS)
-    assert parsed.calls == []
-    if format != "pythonic":
-        assert {e.kind for e in parsed.errors} == {"in_reasoning"}
-    assert parsed.reasoning == thought and parsed.content == "done"
 
 
 FAULTS = [

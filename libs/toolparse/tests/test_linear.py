@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 import toolparse
-from toolparse._formats import grammar_of
+from toolparse.grammars.table import grammar_of
 from toolparse_support import TOOLS, written
 
 MILLION = 1_000_000

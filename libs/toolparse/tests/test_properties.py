@@ -10,7 +10,7 @@ import pytest
 import toolparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toolparse._formats import grammar_of
+from toolparse.grammars.table import grammar_of
 from toolparse_support import GRAMMARS, TOOLS, Texts, attempts_of, view, written
 
 # The long run: TOOLPARSE_MUTATIONS=1000000 pytest libs/toolparse/tests/test_properties.py

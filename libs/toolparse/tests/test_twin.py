@@ -8,10 +8,10 @@ import random
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from toolparse import _find, _scan, _scan_py
-from toolparse._api import source_of
-from toolparse._formats import grammar_of
-from toolparse._run import Run
+from toolparse.driver.api import source_of
+from toolparse.driver.run import Run
+from toolparse.grammars.table import grammar_of
+from toolparse.scan import find, json_value, plain
 from toolparse_support import TOOLS, Texts, view
 
 FAST = (
@@ -42,7 +42,7 @@ SETTINGS = settings(max_examples=1500, deadline=None, database=None)
 @example('{"a":{"b":1,"b":2},"c":{"a":1}}')
 def test_the_json_scanner_agrees_with_its_twin_on_any_text(text: str) -> None:
     data = text.encode()
-    assert _scan.json_value(data, 0, len(data)) == _scan_py.json_value(data, 0, len(data))
+    assert json_value.json_value(data, 0, len(data)) == plain.json_value(data, 0, len(data))
 
 
 def test_the_json_scanner_agrees_with_its_twin_on_damaged_json() -> None:
@@ -57,7 +57,7 @@ def test_the_json_scanner_agrees_with_its_twin_on_damaged_json() -> None:
         for _ in range(pick.randrange(3)):
             raw[pick.randrange(len(raw))] = pick.choice(ALPHABET[:-1].encode())
         data = raw.decode("utf-8", "replace").encode()
-        assert _scan.json_value(data, 0, len(data)) == _scan_py.json_value(data, 0, len(data))
+        assert json_value.json_value(data, 0, len(data)) == plain.json_value(data, 0, len(data))
 
 
 def test_the_json_scanner_takes_what_the_json_module_takes() -> None:
@@ -65,7 +65,7 @@ def test_the_json_scanner_takes_what_the_json_module_takes() -> None:
     for _ in range(4000):
         text = "".join(pick.choice(ALPHABET) for _ in range(pick.randrange(12)))
         data = text.encode()
-        code, end, duplicate, _ = _scan.json_value(data, 0, len(data))
+        code, end, duplicate, _ = json_value.json_value(data, 0, len(data))
         try:
             json.loads(text)
         except ValueError:
@@ -83,7 +83,7 @@ def test_the_json_scanner_takes_what_the_json_module_takes() -> None:
 )
 def test_the_tag_search_agrees_with_its_twin(text: str, tags: list[str], pos: int) -> None:
     data, markers = text.encode(), tuple(tag.encode() for tag in tags)
-    assert _find.find_any(data, pos, len(data), markers) == _scan_py.find_any(
+    assert find.find_any(data, pos, len(data), markers) == plain.find_any(
         data, pos, len(data), markers
     )
 

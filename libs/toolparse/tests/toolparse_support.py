@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import toolparse
-from toolparse._formats import _BUILDERS, grammar_of
+from toolparse.grammars.table import FORMATS, grammar_of, reasoning_tags
 
 DECLARED: list[dict[str, Any]] = [
     {
@@ -34,7 +34,7 @@ DECLARED: list[dict[str, Any]] = [
     {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}},
 ]
 TOOLS = toolparse.ToolSet(DECLARED)
-GRAMMARS = tuple(_BUILDERS)
+GRAMMARS = tuple(FORMATS)
 VALUES: dict[str, list[Any]] = {
     "a": ["x", "line\nand  more ", " </tool_call> ", "é \U0001f600", "", "null", "1.10", '"q"'],
     "n": [5, -3, 0, 10**20],
@@ -105,8 +105,7 @@ class Texts:
         if found is None:
             text = written(format, [("f", {"a": "x", "n": 1}), ("g", {})])
             tags = [p for p in re.split(r"(<[^<>]*>|[\[\]{}(),=:\"])", text) if p]
-            for tag in grammar_of(format).think or ():
-                tags.append(tag.decode())
+            tags += [tag for pair in reasoning_tags(format) for tag in pair]
             extra = "<think>|</think>|\n| |<|im_end|>|</s>|\\|é|'|<|1e999|\ud83d|True|```"
             found = self.parts[format] = tags + extra.replace("<|im_end|>", "").split("|")
             found.append("<|im_end|>")
@@ -125,8 +124,7 @@ class Texts:
     def text(self, format: str) -> str:
         pick = self.random
         calls = self.calls()
-        tags = grammar_of(format).think or (b"<think>", b"</think>")
-        first, last = tags[0].decode(), tags[1].decode()
+        first, last = pick.choice(reasoning_tags(format) or (("<think>", "</think>"),))
         text = pick.choice(["", "hi\n", f"{first}\nhm{last}\n", f"{first}{last}", "["])
         text += written(format, calls) if calls else ""
         text += pick.choice(["", "\n", "<|im_end|>", " tail"])

@@ -4,8 +4,9 @@
         --eval aime-2024.jsonl aime-2025.jsonl --local-dir data
 
 1. Rows are read and checked (`sources`).
-2. Copies of a question, by its normalised text, become one row. Copies with different answers are
-   left out of the training file and counted; in an evaluation file they are an error.
+2. Copies of a question, by its normalised text, become one row. Copies whose answers the grader
+   would not take for the same are left out of the training file and counted; in an evaluation file
+   they are an error.
 3. Training questions are compared with every evaluation file: equal normalised text, or a run of
    13 words in common that not more than ten training questions share (stock phrases do not count).
    Equal ones are left out of the training file, or those with a run of words too (`--drop`).
@@ -24,15 +25,17 @@ import re
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
+from turnwise.answers.labels import SameAnswers
 from turnwise.arguments import parse_args
-from turnwise.command import run_command
+from turnwise.command import PreflightError, run_command
 from turnwise.config import CommandConfig, ConfigError
+from turnwise.episode import BoundaryError
 
 from apps.trainers.agentflow.data.sources import Row, read_rows
 
@@ -91,8 +94,10 @@ def grams(text: str) -> set[str]:
     return {" ".join(words[at : at + GRAM_WORDS]) for at in range(count)}
 
 
-def without_copies(name: str, rows: Iterable[Row], *, strict: bool) -> DataSet:
-    """Step 2 of the module.
+def without_copies(
+    name: str, rows: Iterable[Row], same: Callable[[str, str], bool], *, strict: bool
+) -> DataSet:
+    """Step 2 of the module; `same` says whether two labels are one answer.
 
     Raises:
         ConfigError: there is no row, or `strict` and two copies differ in the answer.
@@ -104,7 +109,7 @@ def without_copies(name: str, rows: Iterable[Row], *, strict: bool) -> DataSet:
         read += 1
         key = normalise(row.text)
         first = kept.setdefault(key, row)
-        if first.label != row.label:
+        if not same(first.label, row.label):
             if strict:
                 raise ConfigError(
                     f"{row.where}: the question of {first.where} with the answer {row.label!r}, "
@@ -199,9 +204,9 @@ def locate(source: str) -> Path:
         raise ConfigError(f"{source}: no such file, and the hub says: {said}") from None
 
 
-def _load(source: str, *, strict: bool) -> DataSet:
+def _load(source: str, same: Callable[[str, str], bool], *, strict: bool) -> DataSet:
     path = locate(source)
-    return without_copies(path.stem, read_rows(path), strict=strict)
+    return without_copies(path.stem, read_rows(path), same, strict=strict)
 
 
 def _report(found: Overlap, limit: int) -> dict[str, Any]:
@@ -220,14 +225,19 @@ def prepare(argv: Sequence[str]) -> None:
 
     Raises:
         ConfigError: a bad option, a row that can't be read, or a folder that can't be written to.
+        PreflightError: formulas can't be compared here.
     """
     config = parse_args(
         PrepareConfig, argv, prog="prepare", description=PrepareConfig.__doc__ or ""
     )
     if not config.train and not config.eval:
         raise ConfigError("train, eval: name at least one source")
-    evaluations = [_load(source, strict=True) for source in config.eval]
-    trains = [_load(source, strict=False) for source in config.train]
+    try:
+        with SameAnswers() as same:
+            evaluations = [_load(source, same, strict=True) for source in config.eval]
+            trains = [_load(source, same, strict=False) for source in config.train]
+    except BoundaryError as error:
+        raise PreflightError(f"copies with different answers: {error}") from None
     _check_names(trains + evaluations)
     report, plans = {}, [(data, data.rows) for data in evaluations]
     for data in trains:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from turnwise.config import field_names, load_toml
 from turnwise.method import Services
 
 from apps.trainers.agentflow.config import AgentFlowOptions
@@ -21,17 +21,11 @@ async def laptop_method(**changes: Any) -> AsyncIterator[AgentFlowMethod]:
         ConfigError: an option that is wrong.
         PreflightError: this machine has no sandbox.
     """
-    preset = tomllib.loads(METHOD.preset.read_text(encoding="utf-8"))
-    method = METHOD(AgentFlowOptions(**{**_fields(preset["agentflow"]), **changes}))
+    assert METHOD.preset is not None
+    preset = field_names(AgentFlowOptions, load_toml(METHOD.preset)[METHOD.name])
+    method = METHOD(AgentFlowOptions(**{**preset, **changes}))
     await method.open(Services())
     try:
         yield method
     finally:
         await method.close()
-
-
-def _fields(table: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key.replace("-", "_"): _fields(value) if isinstance(value, Mapping) else value
-        for key, value in table.items()
-    }

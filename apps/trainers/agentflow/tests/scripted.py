@@ -1,80 +1,39 @@
-"""A tokenizer of bytes, scripted models, tools and judges, and short ways to play an episode."""
+"""Scripted models, tools and judges, and short ways to play an episode."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
-import tokendelta
-from apps.trainers.agentflow.services import Budgets, Question, Services
 from pydantic import Field
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
-from turnwise.engine import SamplingParams
-from turnwise.engine.scripted import Reply, ScriptedEngine, reply
+from turnwise.engine.scripted import Reply
 from turnwise.episode import Episode
 from turnwise.judge import Verdict
-from turnwise.method import Job
 from turnwise.models import Answer
 from turnwise.policy import Policy
+from turnwise.rollout import Rollout
+from turnwise.rows import Row
+from turnwise.testing import ScriptedEngine, byte_policy, say
 
+from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.episode import run_episode
+from apps.trainers.agentflow.helpers import Helpers
 from apps.trainers.agentflow.prompts import make_prompts
+from apps.trainers.agentflow.question import Question
 from apps.trainers.agentflow.toolbox import Toolbox
 from apps.trainers.agentflow.tools.tool import Tool, ToolArguments, ToolParts, ToolResult
 
-TEMPLATE = """\
-{%- for message in messages -%}
-{{- '<|im_start|>' + message.role + '\\n' + (message.content or '') + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
-"""
-QUESTION = Question("maths/1", "What is 6 times 7?", "42")
+QUESTION = Question("What is 6 times 7?", "42")
 STOP, CONTINUE = "It is all there.\nConclusion: STOP", "Not yet.\nConclusion: CONTINUE"
-
-
-@cache
-def tokenizer() -> Any:
-    """One token a byte, and the ChatML markers."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    base = Tokenizer(models.BPE({text: i for i, text in enumerate(alphabet)}, []))
-    base.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    base.decoder = decoders.ByteLevel()
-    base.add_special_tokens([AddedToken("<|im_start|>"), AddedToken("<|im_end|>")])
-    make: Any = PreTrainedTokenizerFast
-    wrapped = make(tokenizer_object=base, eos_token="<|im_end|>", pad_token="<|im_end|>")
-    wrapped.chat_template = TEMPLATE
-    return wrapped
-
-
-@cache
-def profile() -> tokendelta.Profile:
-    return tokendelta.Profile.from_tokenizer(tokenizer())
-
-
-def say(text: str, **options: Any) -> Reply:
-    """A turn of that text and the stop token."""
-    ids = tokenizer().encode(text, add_special_tokens=False)
-    return reply([*ids, tokenizer().eos_token_id], **options)
-
-
-def decode(ids: Any) -> str:
-    return str(tokenizer().decode([int(token) for token in ids], skip_special_tokens=False))
 
 
 def policy(
     *turns: str | Reply, max_context_tokens: int = 16_384, max_new_tokens: int = 1_024
 ) -> tuple[Policy, ScriptedEngine]:
     engine = ScriptedEngine([say(turn) if isinstance(turn, str) else turn for turn in turns])
-    made = Policy(
-        engine=engine,
-        profile=profile(),
-        max_context_tokens=max_context_tokens,
-        sampling=SamplingParams(max_new_tokens=max_new_tokens),
-    )
+    made = byte_policy(engine, context=max_context_tokens, max_new_tokens=max_new_tokens)
     return made, engine
 
 
@@ -176,7 +135,7 @@ class Oracle(Scripted):
     description = "Knows."
 
 
-def services(
+def helpers(
     *,
     executor: Iterable[Any] = ('```json\n{"query": "6*7"}\n```',),
     verifier: Iterable[Any] = (STOP,),
@@ -184,20 +143,32 @@ def services(
     tools: Sequence[Tool] = (),
     judge: Any = None,
     prompt: str = "full",
-    budgets: Mapping[str, Any] | None = None,
-    **options: Any,
-) -> Services:
+) -> Helpers:
     """Everything scripted; by default the first step is enough and the answer right."""
-    return Services(
+    return Helpers(
         executor=Model("executor", list(executor)),
         verifier=Model("verifier", list(verifier)),
         final=Model("final", list(final)),
         toolbox=Toolbox(tools or [Scripted(), Oracle()]),
         judge=judge or Judge(),
         prompts=make_prompts(prompt),
-        budgets=Budgets(**(budgets or {})),
-        **options,
     )
+
+
+def options(**given: Any) -> AgentFlowOptions:
+    """Options of the loop; who helps is not theirs here."""
+    return AgentFlowOptions(**{"helpers": "rules", **given})
+
+
+def rollout(question: Question = QUESTION, seed: int = 5, **changes: Any) -> Rollout[Question]:
+    """An episode of the question."""
+    names = {"task_id": "maths/1", "rollout_id": "r1", "group_id": "g1"}
+    return Rollout(task=question, seed=seed, **{**names, **changes})
+
+
+def row(question: Question, **changes: Any) -> Row:
+    """The question as it stands in a data file."""
+    return Row(**{"prompt": question.text, "label": question.answer, **changes})
 
 
 async def play(
@@ -205,31 +176,19 @@ async def play(
     question: Question = QUESTION,
     seed: int = 5,
     limits: Mapping[str, Any] | None = None,
-    given: Services | None = None,
-    **options: Any,
+    given: Helpers | None = None,
+    **changes: Any,
 ) -> tuple[Episode, ScriptedEngine]:
-    """The episode of these planner turns, of `given` or of `services(**options)`."""
+    """The episode of these planner turns; `changes` are of `options` or, without `given`, of
+    `helpers`."""
     made, engine = policy(*turns, **(limits or {}))
+    ours = {name: value for name, value in changes.items() if name in AgentFlowOptions.model_fields}
+    ours = {name: value for name, value in ours.items() if name not in _HELPERS}
+    scripted = {name: value for name, value in changes.items() if name not in ours}
     episode = await run_episode(
-        question,
-        made,
-        given or services(**options),
-        rollout_id="r1",
-        group_id="g1",
-        seed=seed,
+        rollout(question, seed), made, given or helpers(**scripted), options(**ours)
     )
     return episode, engine
 
 
-def job(question: Question, made: Policy, **changes: Any) -> Job:
-    """What hooks and evaluators give the method."""
-    given: dict[str, Any] = {
-        "prompt": question.text,
-        "label": question.answer,
-        "metadata": {"id": question.id},
-        "policy": made,
-        "rollout_id": "r",
-        "group_id": "g",
-        "seed": 1,
-    }
-    return Job(**{**given, **changes})
+_HELPERS = ("executor", "verifier", "final", "tools", "judge", "prompt")

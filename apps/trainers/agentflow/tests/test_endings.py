@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from apps.trainers.agentflow.services import Services
-from apps.trainers.agentflow.tests.desk import (
-    CONTINUE,
-    QUESTION,
-    Judge,
-    Oracle,
-    Scripted,
-    decode,
-    play,
-    policy,
-    say,
-    services,
-    step,
-)
+from turnwise.config import ConfigError
 from turnwise.engine.scripted import Reply, fail, reply
 from turnwise.episode import Boundary, BoundaryError, Episode
 from turnwise.group import make_groups
 from turnwise.judge import Verdict
 from turnwise.ledger import Ledger
 from turnwise.rollout import Rollout, run_rollouts
+from turnwise.testing import decode, say
 
 from apps.trainers.agentflow.episode import run_episode
+from apps.trainers.agentflow.helpers import Helpers
+from apps.trainers.agentflow.tests.scripted import (
+    CONTINUE,
+    QUESTION,
+    Judge,
+    Oracle,
+    Scripted,
+    helpers,
+    options,
+    play,
+    policy,
+    rollout,
+    step,
+)
 
 GONE = BoundaryError(Boundary.ENGINE, "gone")
 NONSENSE = "I do not know what to do."
@@ -65,22 +68,22 @@ LOSSES: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     ),
     "wall clock at a helper": (
         ["Hm.", step()],
-        {"executor": [60.0], "budgets": {"wall_s": 0.05}},
+        {"executor": [60.0], "wall_s": 0.05},
         "lost:engine",
     ),
     "wall clock at a tool": (
         ["Hm.", step()],
-        {"tools": [Scripted(60.0)], "budgets": {"wall_s": 0.05}},
+        {"tools": [Scripted(60.0)], "wall_s": 0.05},
         "lost:tool_server",
     ),
     "wall clock at the judge": (
         ["Hm.", step()],
-        {"judge": Judge(60.0), "budgets": {"wall_s": 0.05}},
+        {"judge": Judge(60.0), "wall_s": 0.05},
         "lost:judge",
     ),
     "deadline of a turn": (
         ["Hm.", say(step(), delay_s=60)],
-        {"budgets": {"engine_deadline_s": 0.05}},
+        {"engine_deadline_s": 0.05},
         "lost:engine",
     ),
     "a question without room": (
@@ -120,10 +123,8 @@ async def test_a_turn_given_back_before_its_first_token_is_in_no_segment() -> No
 
 async def test_cancellation_passes_through_and_the_engine_is_told() -> None:
     made, engine = policy("Hm.", step())
-    given = services(executor=[60.0])
-    task = asyncio.create_task(
-        run_episode(QUESTION, made, given, rollout_id="r1", group_id="g1", seed=1)
-    )
+    given = helpers(executor=[60.0])
+    task = asyncio.create_task(run_episode(rollout(), made, given, options()))
     while len(engine.calls) < 2:
         await asyncio.sleep(0)
     task.cancel()
@@ -152,8 +153,8 @@ async def test_retries_are_bounded_for_the_whole_episode() -> None:
 
 
 async def test_stop_ends_the_episode_at_the_first_unreadable_step() -> None:
-    given = services(on_malformed="stop")
-    episode, _ = await play("Hm.", NONSENSE, given=given)
+    given = helpers()
+    episode, _ = await play("Hm.", NONSENSE, given=given, on_malformed="stop")
     assert (episode.ending.label, episode.score) == ("stopped:format", 0.0)
     assert given.judge.asked == [] and given.final.prompts == []  # type: ignore[attr-defined]
 
@@ -191,7 +192,7 @@ async def test_an_analysis_cut_for_its_length_is_used_as_it_is_and_counted() -> 
 
 async def test_tokens_of_all_models_count_and_the_answer_is_still_written() -> None:
     steps = [step()] * 9
-    free, engine = await play("Hm.", *steps, verifier=[CONTINUE], budgets={"max_steps": 9})
+    free, engine = await play("Hm.", *steps, verifier=[CONTINUE], max_steps=9)
     planner = len(engine.calls[0].prompt_ids) + len(say("Hm.").ids)
     first = len(engine.calls[1].prompt_ids) + len(say(step()).ids)
     helpers = 2 * 15
@@ -200,7 +201,8 @@ async def test_tokens_of_all_models_count_and_the_answer_is_still_written() -> N
         "Hm.",
         *steps,
         verifier=[CONTINUE],
-        budgets={"max_steps": 9, "max_total_tokens": planner + first + helpers},
+        max_steps=9,
+        max_total_tokens=planner + first + helpers,
     )
     assert free.ending.label == "stopped:turns"
     assert (episode.ending.label, episode.score) == ("stopped:tokens", 1.0)
@@ -217,7 +219,7 @@ async def test_a_memory_too_long_for_the_context_ends_the_steps_and_is_graded() 
 
 
 async def test_a_command_that_can_not_be_read_is_asked_for_again_with_the_error() -> None:
-    given = services(executor=["run it", '{"query": "6*7"}'])
+    given = helpers(executor=["run it", '{"query": "6*7"}'])
     episode, _ = await play("Hm.", step(), given=given)
     assert episode.score == 1.0
     first, second = given.executor.prompts  # type: ignore[attr-defined]
@@ -230,7 +232,7 @@ async def test_an_executor_that_gives_no_command_fails_the_step_and_the_planner_
     tool = Scripted()
     episode, engine = await play(
         "Hm.", step(), step(), executor=["run it"], verifier=[CONTINUE], tools=[tool],
-        budgets={"max_steps": 2},
+        max_steps=2,
     )  # fmt: skip
     assert not tool.calls and episode.ending.label == "stopped:turns"
     shown = decode(engine.calls[2].prompt_ids)
@@ -239,21 +241,19 @@ async def test_an_executor_that_gives_no_command_fails_the_step_and_the_planner_
 
 
 async def test_a_verdict_that_can_not_be_read_means_go_on_and_is_counted() -> None:
-    episode, engine = await play(
-        "Hm.", step(), step(), verifier=["Looks good, stop."], budgets={"max_steps": 2}
-    )
+    episode, engine = await play("Hm.", step(), step(), verifier=["Looks good, stop."], max_steps=2)
     assert episode.ending.label == "stopped:turns" and len(engine.calls) == 3
     assert episode.metrics["verifier_malformed"] == 2
 
 
 async def test_every_rollout_is_accounted_for_and_the_lost_ones_move_no_baseline() -> None:
     """One group: three right, one wrong, one lost to a tool, one cancelled, one badly formed."""
-    scripts: list[tuple[list[Any], Services]] = [
-        *([["Hm.", step()], services()] for _ in range(3)),  # type: ignore[list-item]
-        (["Hm.", step()], services(final=["41"])),
-        (["Hm.", step()], services(tools=[Scripted(OSError("down"))])),
-        ([reply([], finish="abort")], services()),
-        (["Hm.", NONSENSE], services(on_malformed="stop")),
+    scripts: list[tuple[list[Any], Helpers]] = [
+        *([["Hm.", step()], helpers()] for _ in range(3)),  # type: ignore[list-item]
+        (["Hm.", step()], helpers(final=["41"])),
+        (["Hm.", step()], helpers(tools=[Scripted(OSError("down"))])),
+        ([reply([], finish="abort")], helpers()),
+        (["Hm.", NONSENSE], helpers()),
     ]
     tasks = [
         Rollout(
@@ -263,16 +263,10 @@ async def test_every_rollout_is_accounted_for_and_the_lost_ones_move_no_baseline
     ]
     ledger = Ledger()
 
-    async def run(rollout: Rollout[tuple[list[Any], Services]]) -> Episode:
-        turns, given = rollout.task
-        return await run_episode(
-            QUESTION,
-            policy(*turns)[0],
-            given,
-            rollout_id=rollout.rollout_id,
-            group_id=rollout.group_id,
-            seed=rollout.seed,
-        )
+    async def run(one: Rollout[tuple[list[Any], Helpers]]) -> Episode:
+        turns, given = one.task
+        asked = replace(one, task=QUESTION)
+        return await run_episode(asked, policy(*turns)[0], given, options(on_malformed="stop"))
 
     episodes = await run_rollouts(tasks, run, ledger=ledger, concurrency=4)
     ledger.check()
@@ -290,17 +284,12 @@ async def test_every_rollout_is_accounted_for_and_the_lost_ones_move_no_baseline
 
 @pytest.mark.parametrize("name", ["max_steps", "max_total_tokens", "wall_s", "engine_deadline_s"])
 def test_a_budget_of_nothing_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be greater than 0"):
-        services(budgets={name: 0})
-
-
-def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(ValueError, match="retry, penalty or stop, found 'ignore'"):
-        services(on_malformed="ignore")
+    with pytest.raises(ConfigError, match=f"{name.replace('_', '-')}: .*greater than"):
+        options(**{name: 0})
 
 
 async def test_an_answer_of_a_helper_that_was_cut_is_used_and_counted() -> None:
-    given = services(verifier=["Conclusion: STOP"])
+    given = helpers(verifier=["Conclusion: STOP"])
     given.final.finish = "length"  # type: ignore[attr-defined]
     episode, _ = await play("Hm.", step(), given=given)
     assert episode.score == 1.0

@@ -6,26 +6,24 @@ import json
 
 import numpy as np
 import pytest
-from apps.trainers.agentflow.tests.desk import (
+from turnwise.episode import Episode
+from turnwise.judge import Verdict
+from turnwise.rollout import derive_seed
+from turnwise.run.traces import parse_trace, trace_row
+from turnwise.testing import byte_tokenizer, decode, say
+
+from apps.trainers.agentflow.prompts import sections
+from apps.trainers.agentflow.tests.scripted import (
     CONTINUE,
     QUESTION,
     STOP,
     Judge,
     Oracle,
     Scripted,
-    decode,
+    helpers,
     play,
-    say,
-    services,
     step,
-    tokenizer,
 )
-from turnwise.episode import Episode
-from turnwise.judge import Verdict
-from turnwise.rollout import derive_seed
-from turnwise.run.traces import parse_trace, trace_row
-
-from apps.trainers.agentflow import sections
 
 
 def authors(episode: Episode) -> list[str]:
@@ -40,7 +38,7 @@ async def test_a_question_is_analysed_worked_on_checked_and_answered() -> None:
         *("executor", "tool:calculator", "verifier", "final"),
     ]
     assert engine.released == ["r1"]
-    assert episode.task_id == QUESTION.id
+    assert episode.task_id == "maths/1"
 
 
 async def test_a_wrong_answer_scores_nothing_and_is_finished() -> None:
@@ -76,7 +74,7 @@ async def test_every_message_lies_where_the_transcript_says() -> None:
 
 
 async def test_draws_depend_on_the_seed_and_the_place_alone() -> None:
-    given = services(verifier=[CONTINUE, STOP])
+    given = helpers(verifier=[CONTINUE, STOP])
     _, engine = await play("Hm.", step(), step(), given=given, seed=9)
     seeds = [call.params.seed for call in engine.calls]
     assert seeds == [derive_seed(9, "turn", turn) for turn in range(3)]
@@ -104,7 +102,7 @@ async def test_the_named_tool_is_the_one_that_runs() -> None:
 
 
 async def test_a_result_is_in_the_next_prompts_and_in_the_final_one() -> None:
-    given = services(verifier=[CONTINUE, STOP], tools=[Scripted("the 1st", "the 2nd"), Oracle()])
+    given = helpers(verifier=[CONTINUE, STOP], tools=[Scripted("the 1st", "the 2nd"), Oracle()])
     _, engine = await play("Hm.", step(), step(), given=given)
     steps = sections.read(decode(engine.calls[2].prompt_ids))["Steps so far"]
     assert '"the 1st"' in steps and '"arguments": {"query": "6*7"}' in steps
@@ -113,9 +111,7 @@ async def test_a_result_is_in_the_next_prompts_and_in_the_final_one() -> None:
 
 
 async def test_steps_used_up_still_give_an_answer_that_is_graded() -> None:
-    episode, engine = await play(
-        "Hm.", *[step()] * 2, verifier=[CONTINUE], budgets={"max_steps": 2}
-    )
+    episode, engine = await play("Hm.", *[step()] * 2, verifier=[CONTINUE], max_steps=2)
     assert (episode.ending.label, episode.score) == ("stopped:turns", 1.0)
     assert len(engine.calls) == 3 and authors(episode)[-1] == "final"
 
@@ -139,7 +135,9 @@ async def test_a_trace_tells_prompt_and_planner_apart_whatever_the_tools_said() 
     """A result that stands in the next prompt is the prompt's there, and no tool's."""
     tools = [Scripted("calculator"), Oracle("the sum")]
     episode, _ = await play("Hm.", step(), step("oracle"), verifier=[CONTINUE, STOP], tools=tools)
-    row = json.loads(json.dumps(trace_row(episode, tokenizer(), step=0, kind="eval", why="best")))
+    row = json.loads(
+        json.dumps(trace_row(episode, byte_tokenizer(), step=0, kind="eval", why="best"))
+    )
     trace = parse_trace(row)
     assert len(trace.segments) == 3 and trace.info["tools"] == {"calculator": {}, "oracle": {}}
     for segment in trace.segments:

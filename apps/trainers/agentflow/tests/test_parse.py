@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from apps.trainers.agentflow.tests.desk import Oracle, Scripted, step
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apps.trainers.agentflow.fences import after_thinking, read_code
 from apps.trainers.agentflow.parse import (
     CONTEXT,
     JUSTIFICATION,
@@ -18,12 +18,11 @@ from apps.trainers.agentflow.parse import (
     TOOL_NAME,
     Malformed,
     NextStep,
-    after_thinking,
-    read_code,
     read_command,
     read_step,
     read_verdict,
 )
+from apps.trainers.agentflow.tests.scripted import Oracle, Scripted, step
 from apps.trainers.agentflow.toolbox import Toolbox
 
 TOOLS = Toolbox([Scripted(), Oracle()])

@@ -5,20 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from apps.trainers.agentflow.embedded import embedded
-from apps.trainers.agentflow.services import Question
-from apps.trainers.agentflow.tests.desk import Oracle, Scripted, job, policy, tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
-from sandbox import SandboxUnavailable
 from turnwise.command import PreflightError
+from turnwise.method import Services, make_method
+from turnwise.testing import byte_tokenizer
 
-from apps.trainers.agentflow import sections
-from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.memory import Action, Memory
-from apps.trainers.agentflow.method import make_method
 from apps.trainers.agentflow.parse import Malformed, NextStep, read_step
-from apps.trainers.agentflow.prompts import Prompts, make_prompts
+from apps.trainers.agentflow.prompts import Prompts, make_prompts, sections
+from apps.trainers.agentflow.question import Question
+from apps.trainers.agentflow.tests.scripted import Oracle, Scripted, policy, rollout
 from apps.trainers.agentflow.toolbox import Toolbox
 
 TOOLS = Toolbox([Scripted(), Oracle()])
@@ -113,42 +110,28 @@ def test_a_text_is_read_back_and_never_opens_a_section(lines: list[str], other: 
 
 
 async def test_training_and_evaluation_send_the_same_ids() -> None:
-    """The local trainer's services against the method that hooks and evaluators run."""
-    question = Question("q", "What is 123 * 457?", "56211")
+    """Opened beside the engine of a trainer, and as hooks and evaluators open it."""
+    question = Question("What is 123 * 457?", "56211")
     turns = ["It multiplies.", "Sub-Goal: Multiply.\nTool Name: base_generator"]
     turns += ["Sub-Goal: Multiply.\nTool Name: python_coder"] * 2
-    trained, trained_engine = policy(*turns)
-    try:
-        async with embedded() as made:
-            first = await run_episode(
-                question, trained, made.services, rollout_id="r", group_id="g", seed=1
-            )
-    except (PreflightError, SandboxUnavailable) as error:
-        pytest.skip(str(error))
-    method = make_method(
-        {
-            "helpers": "rules",
-            "prompt": "compact",
-            "max_steps": 3,
-            "on_malformed": "stop",
-            "sandbox": {"packages": ()},
-        }
-    )
-    evaluated, evaluated_engine = policy(*turns)
-    try:
-        second = await method.run(job(question, evaluated))
-    finally:
+    played = []
+    for services in ("trainer", "hooks"):
+        made, engine = policy(*turns)
+        method = make_method("agentflow", {"helpers": "rules", "prompt": "compact"})
+        try:
+            await method.open(Services(policy=made if services == "trainer" else None))
+        except PreflightError as error:
+            pytest.skip(str(error))
+        episode = await method.run(rollout(question), made)
         await method.close()
-    sent = [
-        [call.prompt_ids.tolist() for call in engine.calls]
-        for engine in (trained_engine, evaluated_engine)
-    ]
-    assert sent[0] == sent[1] and len(sent[0]) >= 2
+        played.append((episode, [call.prompt_ids.tolist() for call in engine.calls]))
+    (first, sent), (second, again) = played
+    assert sent == again and len(sent) >= 2
     assert [s.ids.tolist() for s in first.segments] == [s.ids.tolist() for s in second.segments]
     assert first.score == second.score == 1.0
-    rendered: Any = tokenizer().apply_chat_template(
+    rendered: Any = byte_tokenizer().apply_chat_template(
         [{"role": "user", "content": first.transcript[0]["content"]}],
         add_generation_prompt=True,
         return_dict=False,
     )
-    assert sent[0][0] == list(rendered)
+    assert sent[0] == list(rendered)

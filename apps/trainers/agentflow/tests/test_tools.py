@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from apps.trainers.agentflow.tests.desk import Model, Oracle, Scripted
 from pydantic import Field
 from sandbox import (
     Denied,
@@ -24,7 +23,9 @@ from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError
 
 from apps.trainers.agentflow.executor import run_tool
-from apps.trainers.agentflow.prompts import describe, make_prompts
+from apps.trainers.agentflow.prompts import make_prompts
+from apps.trainers.agentflow.prompts.base import describe
+from apps.trainers.agentflow.tests.scripted import Model, Oracle, Scripted
 from apps.trainers.agentflow.toolbox import Toolbox, discover, make_toolbox
 from apps.trainers.agentflow.tools import tool as tool_module
 from apps.trainers.agentflow.tools.base_generator import BaseGenerator

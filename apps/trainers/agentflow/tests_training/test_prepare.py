@@ -3,13 +3,19 @@
 import json
 import sys
 import types
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 import pyarrow  # type: ignore[import-untyped]
 import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
-from apps.trainers.agentflow.prepare import (
+from hypothesis import given
+from hypothesis import strategies as st
+from turnwise.answers.labels import SameAnswers
+from turnwise.config import ConfigError
+
+from apps.trainers.agentflow.data.prepare import (
     grams,
     locate,
     normalise,
@@ -17,10 +23,7 @@ from apps.trainers.agentflow.prepare import (
     prepare,
     without_copies,
 )
-from apps.trainers.agentflow.published import Row, read_rows
-from hypothesis import given
-from hypothesis import strategies as st
-from turnwise.config import ConfigError
+from apps.trainers.agentflow.data.sources import Row, read_rows
 
 FRAMED = (
     "Solve the following math problem step by step. The last line is Answer: $Answer.\n\n{}\n\n"
@@ -69,31 +72,36 @@ def test_every_published_form_gives_the_same_row(tmp_path: Path) -> None:
     )
     found = list(read_rows(lines))
     assert {(row.text, row.label) for row in found} == {("Q", "204")}
-    assert found[1].metadata == {"id": "2024-I-4"} and found[2].where.endswith("line 4")
+    assert found[1].metadata == {"id": "2024-I-4"} and found[2].where.endswith("aime.jsonl:4")
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("{", "line 2: no JSON"),
-        ([1], "line 2: must be an object, found list"),
-        ({"label": "1"}, "line 2: needs one of prompt, problem, question, has label"),
+        ("{", "not valid JSON"),
+        ([1], "expected a JSON object"),
+        ({"label": "1"}, "needs one of prompt, problem, question, has label"),
         (
             {"prompt": "Q", "text": "1"},
             "needs one of label, answer, reward_model, has prompt, text",
         ),
         ({"prompt": [{"role": "system", "content": "x"}], "label": "1"}, "no message of a user"),
-        ({"prompt": 3, "label": "1"}, "must be text, found int"),
-        ({"prompt": "  ", "label": "1"}, "the question is empty"),
-        ({"prompt": "Q", "label": " "}, "the answer is empty"),
-        ({"prompt": "Q", "label": ["1", "2"]}, "text or a number, found list"),
-        ({"prompt": "Q", "reward_model": {}}, "text or a number, found none"),
-        ({"prompt": "Q", "label": True}, "text or a number, found bool"),
+        ({"prompt": 3, "label": "1"}, "prompt: expected a text or a list of messages, found 3"),
+        ({"prompt": "  ", "label": "1"}, "prompt: is empty"),
+        ({"prompt": FRAMED.format(" "), "label": "1"}, "the question is empty"),
+        ({"prompt": "Q", "label": " "}, "label: is empty"),
+        ({"prompt": "Q", "label": ["1", "2"]}, "label: expected a text or a number"),
+        ({"prompt": "Q", "reward_model": {}}, "reward_model: expected a text or a number"),
+        ({"prompt": "Q", "label": True}, "label: expected a text or a number"),
+        ('{"prompt": "Q", "label": NaN}', "label: is nan"),
+        ('{"prompt": "$\\frac12$?", "label": 1}', "prompt: holds the control character"),
+        ('{"prompt": "Q", "label": "\\frac12"}', "label: holds the control character"),
+        ('{"prompt": "a \\ud83d", "label": 1}', "half of a character"),
     ],
 )
 def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, row: object, words: str) -> None:
     path = jsonl(tmp_path / "bad.jsonl", {"prompt": "fine", "label": "1"}, row)
-    with pytest.raises(ConfigError, match=r"bad\.jsonl: line 2") as caught:
+    with pytest.raises(ConfigError, match=r"bad\.jsonl:2: ") as caught:
         list(read_rows(path))
     assert words in str(caught.value)
 
@@ -101,9 +109,9 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, row: object, words:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("x.parquet", b"PAR1 is not enough", "after row 0: no readable parquet"),
-        ("x.csv", b"a,b", "must end in .jsonl or .parquet"),
-        ("x.jsonl", b"\xff\xfe", "line 1: no JSON"),
+        ("x.parquet", b"PAR1 is not enough", "no readable parquet after row 0"),
+        ("x.csv", b"a,b", "must end in .jsonl (one JSON object a line) or .parquet"),
+        ("x.jsonl", b"\xff\xfe", "x.jsonl:1: is UTF-16"),
     ],
 )
 def test_a_file_of_another_kind_is_refused(
@@ -117,21 +125,38 @@ def test_a_file_of_another_kind_is_refused(
 
 def test_copies_become_one_row_and_those_that_disagree_none() -> None:
     rows = [
-        Row("f: line 1", "What is 1 + 1?", "2", {}),
-        Row("f: line 2", " what  is 1 + 1?", "2", {}),
-        Row("f: line 3", "Odd?", "1", {}),
-        Row("f: line 4", "odd?", "3", {}),
+        Row("f:1", "What is 1 + 1?", "2", {}),
+        Row("f:2", " what  is 1 + 1?", "2", {}),
+        Row("f:3", "Odd?", "1", {}),
+        Row("f:4", "odd?", "3", {}),
     ]
-    found = without_copies("f", rows, strict=False)
+    found = without_copies("f", rows, eq, strict=False)
     assert [row.label for row in found.rows.values()] == ["2"]
     assert (found.read, found.conflicts) == (4, 1)
-    with pytest.raises(ConfigError, match="line 4: the question of f: line 3 with the answer '3'"):
-        without_copies("f", rows, strict=True)
+    with pytest.raises(ConfigError, match="f:4: the question of f:3 with the answer '3'"):
+        without_copies("f", rows, eq, strict=True)
+
+
+def test_copies_whose_answers_are_the_same_to_the_grader_do_not_disagree() -> None:
+    labels = ["033", "33", "33.0", "$33$", "0.5", r"\frac{1}{2}", "1/2"]
+    rows = [Row(f"f:{n}", "Half?" if n > 3 else "Q?", x, {}) for n, x in enumerate(labels)]
+    with SameAnswers() as same:
+        found = without_copies("f", rows, same, strict=True)
+    assert [row.label for row in found.rows.values()] == ["033", "0.5"]
+
+
+def test_a_chat_as_a_json_string_and_a_worked_solution_are_converted(tmp_path: Path) -> None:
+    path = jsonl(
+        tmp_path / "gsm8k.jsonl",
+        {"prompt": json.dumps(chat("Q")), "label": "First <<3*4=12>>12.\n#### 1,033"},
+        {"prompt": chat("Q"), "reward_model": {"ground_truth": '["1033"]', "style": "rule"}},
+    )
+    assert [(row.text, row.label) for row in read_rows(path)] == [("Q", "1,033"), ("Q", "1033")]
 
 
 def test_a_file_without_rows_is_an_error() -> None:
     with pytest.raises(ConfigError, match="f: holds no rows"):
-        without_copies("f", [], strict=False)
+        without_copies("f", [], eq, strict=False)
 
 
 WORDS = " ".join(f"word{number}" for number in range(20))
@@ -211,7 +236,7 @@ def test_no_source_at_all_is_refused() -> None:
 
 
 def test_a_missing_file_is_named_and_not_looked_for_on_the_hub() -> None:
-    with pytest.raises(ConfigError, match=r"absent/data\.jsonl: no such file"):
+    with pytest.raises(ConfigError, match=r"absent/data\.jsonl: No such file"):
         list(read_rows(locate("absent/data.jsonl")))
 
 

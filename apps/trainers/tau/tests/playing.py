@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from taubench import Environment, Task, load_tasks
+from taubench.users import UserConfig, compact_user
 from turnwise.engine.scripted import Reply
 from turnwise.episode import Episode
 from turnwise.policy import AnyPolicy, Policy
 from turnwise.rollout import Rollout
 from turnwise.testing import ScriptedEngine, byte_policy, call, say
-from turnwise.users import UserConfig, UserReply, compact_user
+from turnwise.users import UserReply
 
 from apps.trainers.tau.episode import MakeEnvironment, MakeUser, run_episode
 from apps.trainers.tau.options import TauOptions

@@ -314,8 +314,9 @@ async def test_many_episodes_at_once_give_what_they_give_alone() -> None:
 
 @pytest.mark.parametrize("name", ["max_turns", "max_format_errors", "user_deadline_s"])
 def test_a_limit_of_nothing_is_refused_by_name(name: str) -> None:
+    nothing: dict[str, Any] = {name: 0}
     with pytest.raises(ValueError, match=name.replace("_", "-")):
-        TauOptions(**{name: 0}, user=OFFLINE)
+        TauOptions(user=OFFLINE, **nothing)
 
 
 async def test_an_interrupted_episode_goes_on_with_what_the_user_said() -> None:

@@ -12,12 +12,12 @@ from aiohttp import web
 from taubench import load_tasks, training_tasks
 from taubench.fewshot import demonstrated
 from taubench.splits import family_splits
+from taubench.users import UserConfig
 from turnwise.command import PreflightError, StopRun
 from turnwise.config import ConfigError
 from turnwise.method import Services, find_method, make_method, play
 from turnwise.rows import Row
 from turnwise.testing import byte_profile, byte_tokenizer, fail
-from turnwise.users import UserConfig
 
 from apps.trainers.tau.method import METHOD, TauMethod
 from apps.trainers.tau.options import TauOptions
@@ -153,7 +153,7 @@ def test_few_shot_needs_a_domain_with_tasks_to_show() -> None:
 def test_the_users_own_deadline_ends_before_the_episodes(
     episode_s: float | None, user_s: float | None, kept: tuple[float, float]
 ) -> None:
-    given = {} if user_s is None else {"deadline_s": user_s}
+    given: dict[str, Any] = {} if user_s is None else {"deadline_s": user_s}
     options = TauOptions(user_deadline_s=episode_s, user=UserConfig(strategy="offline", **given))
     for made in (options, TauOptions(**options.model_dump(mode="json"))):
         assert (made.message_deadline_s, made.user.deadline_s) == pytest.approx(kept)

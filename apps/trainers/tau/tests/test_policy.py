@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import tokendelta
 import torch
-from taubench.episode import default_services, run_episode
 from taubench.splits import family_splits
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
 from turnwise.policy import Policy
-from turnwise.rollout import derive_seed
+from turnwise.rollout import Rollout, derive_seed
 
+from apps.trainers.tau.tests.playing import play
 from apps.trainers.tau.warmstart import WarmstartConfig
 
 FOLDER = Path(__file__).parent.parent / "policy"
@@ -47,7 +47,6 @@ def test_the_commands_defaults_are_its_recipe() -> None:
 def test_its_sampled_pass_rate_leaves_something_to_learn(loaded: tuple[Any, Any]) -> None:
     model, tokenizer = loaded
     profile = tokendelta.Profile.from_tokenizer(tokenizer)
-    services = default_services("compact")
 
     async def evaluate() -> list[Episode]:
         engine = TorchEngine(model, rows=25, context=1024)
@@ -59,13 +58,15 @@ def test_its_sampled_pass_rate_leaves_something_to_learn(loaded: tuple[Any, Any]
         )
         episodes = await asyncio.gather(
             *(
-                run_episode(
-                    task,
+                play(
                     policy,
-                    services,
-                    rollout_id=f"{task.id}/{trial}",
-                    group_id=task.id,
-                    seed=derive_seed(1, task.id, trial),
+                    Rollout(
+                        task=task,
+                        task_id=task.id,
+                        rollout_id=f"{task.id}/{trial}",
+                        group_id=task.id,
+                        seed=derive_seed(1, task.id, trial),
+                    ),
                 )
                 for task in family_splits().tune
                 for trial in range(2)

@@ -74,7 +74,10 @@ async def _try_all(
         finally:
             await sandbox.close()
         wrong = [attempt for attempt in tried[tier] if attempt.wrong]
-        print(f"{tier}: {len(programs) - len(wrong)} of {len(programs)} held")
+        excused = sum(attempt.excused for attempt in tried[tier])
+        print(f"{tier}: {len(programs) - len(wrong) - excused} of {len(programs)} held")
+        if excused:
+            print(f"  {excused} not tried: no file system of limited size can be mounted here")
         for attempt in wrong:
             print(f"  {attempt.program.family}, {attempt.program.name}: {attempt.wrong}")
     return tried, refused

@@ -14,7 +14,7 @@ import shutil
 from sandbox.interpreter import Interpreter, SandboxUnavailable
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
-# What the waiting interpreter keeps to give each snippet a user and a folder of its own.
+# What the waiting interpreter keeps to give each snippet a user and a file system of its own.
 _CAPABILITIES = (
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -23,6 +23,7 @@ _CAPABILITIES = (
     "CAP_KILL",
     "CAP_SETGID",
     "CAP_SETUID",
+    "CAP_SYS_ADMIN",
 )
 
 

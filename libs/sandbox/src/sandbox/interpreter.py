@@ -30,6 +30,7 @@ ENVIRONMENT = {
 FLAGS = ("-I", "-S", "-B", "-X", "utf8")
 
 _MODULES = (
+    "quota",
     "landlock",
     "syscalls",
     "seccomp",

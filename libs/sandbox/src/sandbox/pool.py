@@ -48,6 +48,7 @@ class Sandbox:
         self._tier: Tier | None = None
         self._python: Interpreter | None = None
         self._first_user = 0
+        self._quotas = False
         self._workers: list[Worker] = []
         self._probing = asyncio.Lock()
         self._starting = asyncio.Lock()
@@ -76,6 +77,15 @@ class Sandbox:
         if self._tier is None:
             raise RuntimeError("the sandbox is not started")
         return self._tier
+
+    @property
+    def quotas(self) -> bool:
+        """Whether a file system of limited size holds each working folder, after `start`.
+
+        Where none can be mounted it is looked at, and what is deleted but still open or mapped is
+        not seen (docs/sandbox.md, "Known gaps").
+        """
+        return self._quotas
 
     @property
     def missing(self) -> dict[str, str]:
@@ -225,10 +235,9 @@ class Sandbox:
         async with self._starting:
             self._workers = [worker for worker in self._workers if await self._lives(worker)]
             for worker in self._workers:
-                # Without Landlock, snippets in one box could read each other's files.
-                if worker.landlock or self._tier == "none" or not worker.running:
+                if worker.shared or not worker.running:
                     return worker
-            box_mb = self.config.disk_mb * self.config.concurrency + _SPARE_DISK_MB
+            box_mb = self.config.disk_mb + _SPARE_DISK_MB
             worker = Worker(self._python, self.tier, box_mb=box_mb)
             try:
                 await worker.start()
@@ -236,6 +245,7 @@ class Sandbox:
                 await worker.stop()
                 raise
             self._workers.append(worker)
+            self._quotas = worker.quotas or self._tier == "namespaces"
             return worker
 
     async def _lives(self, worker: Worker) -> bool:

@@ -112,7 +112,10 @@ class Worker:
         self.running = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self.landlock = 0
+        self.quotas = False
+        """Whether each working folder is a file system of limited size."""
+        self.shared = True
+        """Whether snippets can run beside each other: none could read or fill another's folder."""
 
     @property
     def alive(self) -> bool:
@@ -148,7 +151,10 @@ class Worker:
             raise SandboxUnavailable(f"{command[0]}: {await self._words(error)}") from None
         if not answer:
             raise SandboxUnavailable(f"{command[0]}: {await self._words(None)}")
-        self.landlock = json.loads(answer)["landlock"]
+        ready = json.loads(answer)
+        self.quotas = ready["quotas"]
+        boxed = self._tier == "namespaces"
+        self.shared = not boxed or (ready["landlock"] > 0 and self.quotas)
 
     def _command(self) -> tuple[list[str], str]:
         python = [self._python.executable, *interpreter.FLAGS, "-c", interpreter.BOOT]
@@ -169,6 +175,7 @@ class Worker:
             "listed": python.listed(),
             "base": base,
             "calls": self._tier != "none",
+            "boxed": self._tier == "namespaces",
         }
 
     async def run(self, job: Job, header: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """tau-bench: upstream's tasks, tools and rewards at a thousandth of the cost.
 
     from taubench import Environment, load_tasks, to_turn, training_tasks
-    from turnwise.users import OfflineUser
+    from taubench.users import OfflineUser
 
     task = training_tasks(load_tasks("retail", "train"))[0]
     environment, user = Environment(task), OfflineUser()

@@ -13,14 +13,13 @@ import json
 from functools import cache
 from typing import Any
 
-from turnwise.users.script import write_script
-
 from taubench.environment import Environment
 from taubench.prompts import PromptView, prompt_view
 from taubench.source import SPLITS, check_split
 from taubench.splits import family_splits
 from taubench.task import Action, Task
 from taubench.tasks import load_tasks, user_profile
+from taubench.users.script import write_script
 
 WRITES = (
     "cancel_pending_order",

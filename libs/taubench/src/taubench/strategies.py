@@ -29,7 +29,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from turnwise.users.markers import without_scratchpad
+from turnwise.models import without_scratchpad
 
 from taubench.fewshot import demonstrations
 from taubench.prompts import PromptView

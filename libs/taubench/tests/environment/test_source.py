@@ -82,7 +82,7 @@ def test_reading_everything_imports_neither_the_package_nor_a_model_client() -> 
     code = """
 import sys
 from taubench import SPLITS, Environment, load_tasks, tool_schemas, wiki
-from turnwise.users import OfflineUser
+from taubench.users import OfflineUser
 for domain, splits in SPLITS.items():
     tool_schemas(domain), wiki(domain)
     for split in splits:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,43 +15,51 @@ from tokendelta.spans import spans_of
 
 if TYPE_CHECKING:
     from tokendelta.profile import Profile
+    from tokendelta.state import Record
 
 
-def finalize(
-    profile: Profile, segments: Sequence[Segment], dropped: Sequence[Drop], max_len: int | None
-) -> SampleSet:
+def finalize(record: Record, max_len: int | None) -> SampleSet:
     """One sample a segment, cut at `max_len`; a segment without a trained token gives none.
 
     A turn that several segments share is trained in the first sample that holds it, after cutting,
     and is context in the others.
     """
-    claimed: set[Turn] = set()
+    claimed: dict[Turn, Block] = {}
     kept: list[tuple[Segment, list[Block], set[Turn]]] = []
-    for segment in segments:
+    for segment in record.segments:
         blocks = [b for b in segment.blocks if max_len is None or b.stop <= max_len]
-        own = {b.turn for b in blocks if b.turn is not None and b.turn not in claimed}
+        own = {b.turn: b for b in blocks if b.turn is not None and b.turn not in claimed}
         trained = [b for b in blocks if b.turn in own and b.stop > b.start]
         if not trained:
             continue
         claimed |= own
-        kept.append((segment, blocks[: blocks.index(trained[-1]) + 1], own))
-    lost = _over_length(segments, claimed)
+        kept.append((segment, blocks[: blocks.index(trained[-1]) + 1], set(own)))
     total = sum(_trained(blocks, own) for _, blocks, own in kept)
     samples = [
-        _sample(profile, segment, blocks, own, _trained(blocks, own) / total)
+        _sample(record.profile, segment, blocks, own, _trained(blocks, own) / total)
         for segment, blocks, own in kept
     ]
-    return SampleSet(tuple(samples), (*dropped, *lost))
+    return SampleSet(tuple(samples), tuple(_dropped(record.segments, claimed)))
 
 
-def _over_length(segments: Sequence[Segment], claimed: set[Turn]) -> list[Drop]:
-    lost: dict[Turn, Drop] = {}
+def _dropped(segments: Sequence[Segment], claimed: Mapping[Turn, Block]) -> Iterator[Drop]:
+    """Every sampled token that is in no sample: what was cut, and stop tokens that were replaced
+    where their turn is trained."""
+    seen: set[Turn] = set()
     for segment in segments:
         for block in segment.blocks:
-            turn, size = block.turn, block.stop - block.start
-            if turn is not None and turn not in claimed and size and turn not in lost:
-                lost[turn] = Drop(block.number, segment.number, size, "over max_len")
-    return list(lost.values())
+            turn = block.turn
+            if turn is None or turn in seen:
+                continue
+            seen.add(turn)
+            size = block.stop - block.start
+            if turn not in claimed and size:
+                yield Drop(turn.number, segment.number, size, "over max_len")
+            else:
+                held = claimed.get(turn, block)
+                size = held.stop - held.start
+            if size < turn.sampled:
+                yield Drop(turn.number, segment.number, turn.sampled - size, "header replaced")
 
 
 def _trained(blocks: Sequence[Block], own: set[Turn]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,12 +18,13 @@ Finish = Literal["stop", "length", "abort"]
 class Turn:
     """One sampled turn. Segments that share a prefix share its turns, by identity.
 
-    `message` is the parsed turn, if the caller gave it. `side` holds (name, offset in the turn,
-    rows) of side streams.
+    `sampled` counts its tokens. `message` is the parsed turn, if the caller gave it. `side` holds
+    (name, offset in the turn, rows) of side streams.
     """
 
     number: int
     finish: Finish
+    sampled: int = 0
     message: dict[str, Any] | None = None
     side: list[tuple[str, int, NDArray[Any]]] | None = None
 
@@ -42,7 +43,7 @@ class Block:
 
 
 class Mark(NamedTuple):
-    """The state of a segment at one prompt: where a rollback can go to."""
+    """A place in a segment, at a prompt or behind a turn: where a rollback can go to."""
 
     messages: int
     tokens: int
@@ -81,6 +82,7 @@ class Segment:
     def add_sampled(self, turn: Turn, count: int) -> None:
         """Note the tokens that were appended last as sampled; a turn goes on in its block."""
         size, last = self.tokens.size, self.blocks[-1]
+        turn.sampled += count
         if last.turn is turn:
             last.stop = size
             return
@@ -88,6 +90,31 @@ class Segment:
         block = Block("sampled", turn.number, size - count, size, turn, place)
         self.blocks.append(block)
         self.messages.append(block)
+
+    def drop_last(self) -> None:
+        """Take back the last token, which was sampled. Segments that share its turn keep it."""
+        tokens, block = self.tokens, self.blocks[-1]
+        tokens.truncate(tokens.size - 1, tokens.sampled - 1)
+        self.blocks[-1] = self.messages[-1] = replace(block, stop=block.stop - 1)
+
+    def rewind(self, mark: Mark) -> None:
+        """Forget what was appended behind a place. Views of it stay as they were."""
+        if self.tokens.size == mark.tokens:
+            return
+        self.tokens.truncate(mark.tokens, mark.sampled)
+        del self.messages[mark.messages :], self.blocks[mark.blocks :]
+        while self.marks and self.marks[-1].tokens > mark.tokens:
+            self.marks.pop()
+
+    def tip(self) -> Mark:
+        """The place behind the last token."""
+        tokens = self.tokens
+        return Mark(len(self.messages), tokens.size, tokens.sampled, len(self.blocks))
+
+    def behind(self, index: int, messages: int) -> Mark:
+        """The place behind a sampled block, at which so many messages stand."""
+        block = self.blocks[index]
+        return Mark(messages, block.stop, block.logprob + block.stop - block.start, index + 1)
 
     def branch(self, mark: Mark, number: int) -> Segment:
         """A new segment with a copy of the tokens up to a prompt, and the same turns."""

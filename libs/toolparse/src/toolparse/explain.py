@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from toolparse._api import MODES, parse
-from toolparse._detect import detect
-from toolparse._formats import formats
-from toolparse._model import Parsed
+from toolparse.driver.api import MODES, parse
+from toolparse.grammars.detect import detect
+from toolparse.grammars.table import formats
+from toolparse.result.model import Parsed
 
 # Which style a character takes; a later entry is painted over an earlier one.
 STYLES: Final = {

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError
+from turnwise.printable import printable
 
 
 class PreflightError(Exception):
@@ -49,5 +50,5 @@ def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[s
         print("interrupted", file=sys.stderr)
         return 130
     except tuple(kind for kind, _ in EXIT_CODES) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return next(code for kind, code in EXIT_CODES if isinstance(error, kind))

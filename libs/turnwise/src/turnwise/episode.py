@@ -26,6 +26,8 @@ from typing import Any
 
 import tokendelta
 
+from turnwise.printable import printable
+
 
 class Boundary(StrEnum):
     """Where an episode can be lost through no fault of the policy."""
@@ -50,6 +52,8 @@ class Limit(StrEnum):
 class BoundaryError(Exception):
     """A failure beyond the policy's control, at `boundary`.
 
+    What the other side said may stand in the message: it is made printable.
+
     Attributes:
         boundary: What failed.
         conversation: The `turnwise.conversation.Conversation` that it broke off, if any: what was
@@ -57,7 +61,7 @@ class BoundaryError(Exception):
     """
 
     def __init__(self, boundary: Boundary, message: str) -> None:
-        super().__init__(message)
+        super().__init__(printable(message))
         self.boundary = boundary
         self.conversation: Any = None
 

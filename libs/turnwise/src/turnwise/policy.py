@@ -16,7 +16,7 @@ import tokendelta
 from numpy.typing import NDArray
 
 from turnwise.engine import Engine, SamplingParams
-from turnwise.engine.chat import ChatClient
+from turnwise.models.client import ChatClient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,21 @@
-"""When a request that brought no answer is sent again."""
+"""When a request that brought no answer is sent again: the one policy for every server.
+
+| what came                                  | sent again                                       |
+|--------------------------------------------|--------------------------------------------------|
+| no connection, a broken one, none in time  | after a pause of `Backoff`                       |
+| status 408, 425, 429 or 5xx                | after what the server asks for, else a pause     |
+| any other status                           | never                                            |
+
+How often is the caller's: `turnwise.models.client` repeats within a deadline,
+`turnwise.engine.http` a number of times.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -33,18 +44,28 @@ class Backoff:
         return mean * random.uniform(0.5, 1.5)
 
 
+def is_transient(status: int) -> bool:
+    """Whether a server or a router in front of it says that it did not do the work this time."""
+    return status in (408, 425, 429) or 500 <= status < 600
+
+
 def retry_after_s(
-    header: str | None, body: str = "", *, now: datetime | None = None
+    headers: Mapping[str, str], body: str = "", *, now: datetime | None = None
 ) -> float | None:
     """Seconds that a server asks to wait, None if it does not say.
 
     Args:
-        header: `Retry-After`, seconds or an HTTP date (RFC 9110, 10.2.3); a date in the past is 0.
-        body: Searched for a `retryDelay` if the header says nothing.
+        headers: `Retry-After`, seconds or an HTTP date (RFC 9110, 10.2.3), a date in the past
+            being 0; else `retry-after-ms`, milliseconds.
+        body: Searched for a `retryDelay` if the headers say nothing.
         now: For dates; the clock's time without it.
     """
-    if header is not None and (seconds := _header_s(header.strip(), now)) is not None:
+    seconds = _header_s(headers.get("Retry-After", "").strip(), now)
+    if seconds is not None:
         return seconds
+    thousandths = _header_s(headers.get("retry-after-ms", "").strip(), now)
+    if thousandths is not None:
+        return thousandths / 1000
     found = _RETRY_DELAY.search(body)
     return float(found[1]) if found else None
 

@@ -57,6 +57,18 @@ def test_the_command_line_goes_before_the_file_and_the_file_before_the_default(
     assert parse("--config", path).user.model == "file"
 
 
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf", "1e999"])
+def test_a_number_that_is_not_finite_is_refused_from_line_and_file(
+    value: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="finite"):
+        Train(lr=float(value))
+    with pytest.raises((ConfigError, SystemExit)):
+        parse("--lr", value)
+    with pytest.raises((ConfigError, SystemExit)):
+        parse("--config", write(tmp_path, f"lr = {'inf' if value == '1e999' else value}\n"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

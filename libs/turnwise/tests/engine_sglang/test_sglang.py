@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import math
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from turnwise.engine import SamplingParams
+from aiohttp import web
+from turnwise.engine import SamplingParams, http
 from turnwise.engine.http import HttpPool
 from turnwise.engine.sglang import SGLangCompletion, SGLangEngine, read_answer
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
 from turnwise.testing.servers import (
     Call,
     FakeSGLang,
+    Honest,
     Misbehaviour,
     Turn,
     body,
@@ -326,6 +329,30 @@ def test_rounding_above_zero_counts_as_zero() -> None:
     got = read_answer(answer, 4, 8)
     assert got.logprobs.tolist() == [0.0, 0.0]
     assert not math.isnan(got.logprobs.sum())
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_a_body_without_an_end_is_not_read_to_its_end(
+    encoding: str, server: FakeSGLang, pool: HttpPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "MAX_BODY_BYTES", 2**16)
+
+    async def send(request: web.Request, honest: Honest) -> web.StreamResponse:
+        content = b" " * 2**20
+        content = gzip.compress(content) if encoding == "gzip" else content
+        return web.Response(body=content, headers={"Content-Encoding": encoding})
+
+    server.misbehave = lambda call: send
+    with pytest.raises(BoundaryError, match="more than 65536 bytes"):
+        await ask(engine(server, pool))
+    assert len(server.calls) == 1
+
+
+async def test_no_escape_sequence_of_a_server_is_shown(server: FakeSGLang, pool: HttpPool) -> None:
+    server.misbehave = lambda call: status(400, "\x1b[2Jgone")
+    with pytest.raises(BoundaryError) as caught:
+        await ask(engine(server, pool))
+    assert "\x1b" not in str(caught.value) and "\\x1b[2Jgone" in str(caught.value)
 
 
 def test_a_pool_that_never_asks_is_refused() -> None:

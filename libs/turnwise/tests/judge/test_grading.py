@@ -89,6 +89,9 @@ TRUE, FALSE = "They are the same.\nVerdict: true", "They differ.\nVerdict: false
         ("", "42", False, "empty"),
         (" \n\t", "42", False, "empty"),
         (r"so \boxed{}", "42", False, "empty"),
+        (r"<think>so \boxed{42}", "42", False, "empty"),
+        (r"<think>or \boxed{41}?</think>\boxed{42}", "42", True, "rule"),
+        (r"<think>so \boxed{42}</think>It is 41.", "42", None, "judge"),
         (r"\boxed{42} or \boxed{ }", "42", False, "empty"),
     ],
 )

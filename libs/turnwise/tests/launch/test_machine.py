@@ -1,15 +1,12 @@
 from collections import namedtuple
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from taubench import Environment, TaskFlags, load_tasks
 from turnwise.launch import machine
 from turnwise.launch.machine import check_disk, check_gpus, training_bytes
 from turnwise.launch.model_files import parameters
 from turnwise.launch.plan import Plan, make_plan
 from turnwise.launch.preset import read_run
-from turnwise.launch.tau_checks import check_grader
 from turnwise.preflight import Line
 
 Usage = namedtuple("Usage", "total used free")
@@ -92,21 +89,3 @@ def test_mixtures_of_experts_are_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(FILE.replace("qwen3-8B", "qwen3-30B-A3B"))
     options = make_plan(read_run(tmp_path / "run.toml"), run_dir=tmp_path).options
     assert parameters(tmp_path, options) == 0
-
-
-def test_a_grader_that_does_not_pay_the_ground_truth_is_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tasks = load_tasks("retail", "dev")
-    assert check_grader(tasks).verdict == "ok"
-    monkeypatch.setattr(Environment, "step", lambda self, action: None)
-    line = check_grader(tasks)
-    assert line.verdict == "FAIL"
-    assert "gives its ground truth 0.0" in line.found
-
-
-def test_a_grader_that_pays_for_nothing_is_found() -> None:
-    task = load_tasks("retail", "dev")[0]
-    line = check_grader([replace(task, flags=TaskFlags(noop_reward=1.0))])
-    assert line.verdict == "FAIL"
-    assert line.found == "retail/dev/0 gives nothing 0.0, its flag says 1.0"

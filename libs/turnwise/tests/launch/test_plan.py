@@ -4,13 +4,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from taubench.method import TauOptions
 from turnwise.config import Config, ConfigError
 from turnwise.launch.flags import model_arguments
 from turnwise.launch.plan import Debug, Plan, custom_config_text, make_plan
 from turnwise.launch.preset import ModelConfig, read_run
 from turnwise.launch.rules import check_rules
-from turnwise.method import OPTIONS
+from turnwise.method import find_method
+
+TauOptions: Any = find_method("tau").Options
 
 SMALL = """
 [model]

@@ -89,7 +89,7 @@ async def test_markers_are_kept_from_the_answer_and_from_the_question() -> None:
         (status(503), {"deadline_s": 0.2}, DeadlineExceeded, "503"),
         (hang(), {"deadline_s": 0.2}, DeadlineExceeded, "0.2 s"),
         (disconnect(), {"deadline_s": 0.2}, DeadlineExceeded, "requests sent"),
-        (body(b"{}"), {"max_empty_replies": 1}, BoundaryError, "2 answers without words"),
+        (body(b"{}"), {"max_empty_replies": 1}, BoundaryError, "2 answers that can't be used"),
         (body(b"nonsense"), {"max_empty_replies": 0}, BoundaryError, "no JSON"),
         (
             None,
@@ -145,9 +145,11 @@ async def test_one_model_serves_several_event_loops_in_turn() -> None:
 
 async def test_the_check_passes_for_an_endpoint_that_answers_without_words() -> None:
     silent = edit(lambda answer: answer["choices"][0]["message"].update(content=None))
-    async with asked(silent) as (model, server):
+    async with asked(silent, max_tokens=100, top_p=0.9) as (model, server):
         await Models({"executor": model}).check()
-    assert server.calls[0].body["max_tokens"] == 16
+    assert len(server.calls) == 1
+    assert server.calls[0].body["max_tokens"] == 100, "an option that is refused is found"
+    assert server.calls[0].body["top_p"] == 0.9
 
 
 async def test_the_check_names_every_model_that_does_not_answer() -> None:

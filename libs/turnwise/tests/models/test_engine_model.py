@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from turnwise.engine.chat import ConversationTooLong
 from turnwise.engine.scripted import Reply, ScriptedEngine, fail, reply
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
 from turnwise.models import EngineModel, JudgeModelConfig, ModelConfig, make_models
+from turnwise.models.client import ConversationTooLong
 
 from .vocabulary import ids, policy, special_ids, tokenizer
 

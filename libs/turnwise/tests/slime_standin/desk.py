@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from taubench import Task, user_profile
-from taubench.episode import compact_user
 from taubench.splits import family_tasks
+from taubench.users import compact_user
+from taubench.users.script import write_script
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 from turnwise.testing.servers import Call, Turn
-from turnwise.users.script import write_script
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 QUESTION = "Shall I look it up for you?"

@@ -22,7 +22,7 @@ from turnwise.slime import close as close_connections
 from turnwise.slime import hooks, rollout_log
 from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Misbehaviour, Turn
 
-from apps.trainers.agentflow import sections
+from apps.trainers.agentflow.prompts import sections
 from tests.faults.counter import EPISODES, PARAMS, VICTIM, Fault, nothing_left_behind
 
 ANALYSIS = "It asks for a product."

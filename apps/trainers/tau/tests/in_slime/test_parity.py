@@ -12,7 +12,6 @@ import tokendelta
 import torch
 from slime_standin.desk import Desk, openings, prompts, scores, words
 from slime_standin.methods import patient_user
-from turnwise.testing.servers import Call, FakeSGLang, Turn
 from taubench.episode import compact_user, default_services, run_episode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from turnwise.engine import Engine, SamplingParams
@@ -22,6 +21,7 @@ from turnwise.episode import Episode
 from turnwise.policy import Policy
 from turnwise.rollout import derive_seed
 from turnwise.slime import generate
+from turnwise.testing.servers import Call, FakeSGLang, Turn
 from turnwise.users import User
 
 PARAMS: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 96}

@@ -15,12 +15,12 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import to_train_data
 from slime_standin.desk import GOODBYE, Desk, Speaker, customer, openings, prompts
-from turnwise.testing.servers import Call, FakeSGLang, FakeChat, Turn, body, edit, status
 from taubench.fewshot import demonstrated
 from taubench.strategies import STRATEGIES
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
 from turnwise.slime import books, close, generate, hooks, rollout_log
+from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Turn, body, edit, status
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
 

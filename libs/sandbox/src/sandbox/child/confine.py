@@ -38,7 +38,16 @@ class Limits:
 class Walls:
     """What is the same for every snippet of an interpreter, prepared once."""
 
-    def __init__(self, *, read: Sequence[str], listed: Sequence[str], base: str, calls: bool):
+    def __init__(
+        self,
+        *,
+        read: Sequence[str],
+        listed: Sequence[str],
+        base: str,
+        calls: bool,
+        boxed: bool,
+        quotas: bool,
+    ):
         """Opens the folders that snippets may read.
 
         Args:
@@ -46,8 +55,12 @@ class Walls:
             listed: Folders whose names they may list, without reading what is in them.
             base: Folder that holds the working folders.
             calls: Whether system calls are filtered; without, a snippet is not confined.
+            boxed: Whether nothing of the machine's files is in sight.
+            quotas: Whether a working folder is a file system of its own.
         """
         self.calls = calls
+        self.boxed = boxed
+        self.quotas = quotas
         self.files = calls and landlock.version() > 0
         self.drops_user = (
             calls and os.geteuid() == 0 and _has(_CHOWN, _DAC_OVERRIDE, _SETGID, _SETUID)
@@ -90,7 +103,7 @@ class Walls:
             folder = os.open(work, os.O_PATH | os.O_CLOEXEC)
             if user is not None:
                 _become(user, _DAC_READ_SEARCH if self.search else None)
-            elif os.geteuid() == 0:
+            else:
                 _keep_capabilities(0)
             if self.files:
                 landlock.restrict([*self._open, (folder, landlock.WORK)])
@@ -105,7 +118,7 @@ class Walls:
     def close_calls(self, user: int | None) -> None:
         """Filters system calls: the last wall, after which only what a snippet may do works."""
         if self.calls:
-            seccomp.install(os.getpid(), metadata=user is not None)
+            seccomp.install(os.getpid(), modes=user is not None, links=self.boxed)
 
 
 def _own_memory() -> int:

@@ -15,7 +15,7 @@ import platform
 import signal
 import struct
 
-from sandbox.child.syscalls import ALLOWED, INSPECTED, METADATA
+from sandbox.child.syscalls import ABSENT, ALLOWED, INSPECTED, LINKS, MODES
 
 _LOAD, _JEQ, _JGE, _AND, _RET = 0x20, 0x15, 0x35, 0x54, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -31,7 +31,10 @@ _PRCTL = (3, 15, 16, 39, 0x53564D41)  # get dumpable, set and get name, get nnp,
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS to FIOCLEX
 # Neither F_SETOWN nor F_SETSIG: together they send any signal to any process of the user. For the
 # same reason no `timer_create`, which sends any signal, SIGKILL included, to its own process.
-_FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032, 1034)
+_FCNTL = (0, 1, 2, 3, 4, 1030, 1032, 1034)
+# F_GETLK to F_SETLKW and the same of open file descriptions, answered as `syscalls.ABSENT` is.
+_FCNTL_LOCKS = (5, 6, 7, 36, 37, 38)
+_FUTEX_PRIVATE, _FUTEX_COMMAND, _FUTEX_WAITS = 128, 127, (0, 9)
 
 _Instruction = tuple[int, int, int, int]
 
@@ -41,17 +44,18 @@ def supported() -> bool:
     return platform.machine() in _ARCHITECTURES and struct.calcsize("P") == 8
 
 
-def install(pid: int, *, metadata: bool) -> None:
+def install(pid: int, *, modes: bool, links: bool) -> None:
     """Confines the calling thread for good; `no_new_privs` must be set.
 
     Args:
         pid: Of this process, as it sees itself; the one process it may signal.
-        metadata: Whether modes and time stamps of its files may be changed.
+        modes: Whether modes of its files may be changed.
+        links: Whether symbolic links may be read.
 
     Raises:
         OSError: when the kernel refuses the filter.
     """
-    program = build(pid, metadata=metadata)
+    program = build(pid, modes=modes, links=links)
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(code, len(code))
     header = struct.pack("HxxxxxxP", len(program), ctypes.addressof(buffer))
@@ -62,7 +66,7 @@ def install(pid: int, *, metadata: bool) -> None:
         raise OSError(number, f"seccomp: {os.strerror(number)}")
 
 
-def build(pid: int, *, metadata: bool) -> list[_Instruction]:
+def build(pid: int, *, modes: bool, links: bool) -> list[_Instruction]:
     """The filter as (code, jump if true, jump if false, constant)."""
     column, architecture = _ARCHITECTURES[platform.machine()]
     program = [
@@ -73,10 +77,12 @@ def build(pid: int, *, metadata: bool) -> list[_Instruction]:
         (_JGE, 0, 1, _X32),
         _refuse(errno.EPERM),
     ]
-    for numbers in (ALLOWED | (METADATA if metadata else {})).values():
-        number = numbers[column]
-        if number is not None:
-            program += [(_JEQ, 0, 1, number), (_RET, 0, 0, _ALLOW)]
+    allowed = ALLOWED | (MODES if modes else {}) | (LINKS if links else {})
+    for table, answer in ((allowed, (_RET, 0, 0, _ALLOW)), (ABSENT, _refuse(0))):
+        for numbers in table.values():
+            number = numbers[column]
+            if number is not None:
+                program += [(_JEQ, 0, 1, number), answer]
     for name, numbers in INSPECTED.items():
         number = numbers[column]
         if number is not None:
@@ -111,8 +117,32 @@ def _inspect(name: str, pid: int) -> list[_Instruction]:
         case "ioctl":
             return _one_of(1, _IOCTL)
         case "fcntl":
-            return _one_of(1, _FCNTL)
+            locks = [(_JEQ, 0, 1, command) for command in _FCNTL_LOCKS]
+            answers = [step for lock in locks for step in (lock, _refuse(0))]
+            return [_argument(1), *answers, *_one_of(1, _FCNTL)]
+        case "futex":
+            return _private_futex()
+        case "preadv2" | "pwritev2":
+            # No flags: one of them asks whether a library's page is in memory already.
+            return _one_of(5, (0,))
     raise AssertionError(name)
+
+
+def _private_futex() -> list[_Instruction]:
+    """Allows what is said to stay in this process.
+
+    All others are found by the file and the place that is mapped there, so that snippets could
+    wait and wake on a library's. Waiting for a thread's end (`pthread_join`) is such a call: it
+    is told to look again.
+    """
+    waits = [(_JEQ, 0, 1, command) for command in _FUTEX_WAITS]
+    return [
+        *(_argument(1), (_AND, 0, 0, _FUTEX_PRIVATE), (_JEQ, 0, 1, _FUTEX_PRIVATE)),
+        (_RET, 0, 0, _ALLOW),
+        *(_argument(1), (_AND, 0, 0, _FUTEX_COMMAND)),
+        *(step for wait in waits for step in (wait, _refuse(errno.EAGAIN))),
+        _refuse(errno.EPERM),
+    ]
 
 
 def _load(offset: int) -> _Instruction:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import errno
 import functools
+import gc
 import linecache
 import os
 import random
@@ -19,12 +20,13 @@ import tempfile
 import threading
 import traceback
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 STARTED, BROKEN, MEMORY, DENIED = b"S", b"X", b"M", b"D"
 FILE_NAME = "<snippet>"
 # As it is now: a snippet may put another one in its place.
 _exit = os._exit
+_resolve = os.path.realpath
 FAILED = 1
 _REFUSALS = {
     errno.EPERM,
@@ -67,8 +69,38 @@ def own_modules() -> tuple[str, ...]:
     return tuple(name for name in sys.modules if name.partition(".")[0] == "sandbox")
 
 
-def prepare(work: str) -> None:
-    """Sets up streams, environment and modules as a fresh interpreter would have them."""
+@functools.cache
+def generators() -> tuple[Any, ...]:
+    """Generators of random numbers that the imported packages keep; called before the forks too.
+
+    The bit generators of NumPy are found through their own module, the others by their class.
+    """
+    classes: tuple[type, ...] = (random.Random,)
+    if "numpy.random" in sys.modules:
+        classes += (sys.modules["numpy.random"].BitGenerator,)
+    return tuple(
+        thing
+        for thing in gc.get_objects()
+        if isinstance(thing, classes) and not isinstance(thing, random.SystemRandom)
+    )
+
+
+def _reseed() -> None:
+    """Gives every generator a state of its own: all snippets are forks of one interpreter."""
+    for generator in generators():
+        if isinstance(generator, random.Random):
+            generator.seed()
+        else:
+            generator.state = type(generator)().state
+
+
+def prepare(work: str, *, links: bool) -> None:
+    """Sets up streams, environment and modules as a fresh interpreter would have them.
+
+    Args:
+        work: The working folder.
+        links: Whether symbolic links can be read.
+    """
     os.environ.clear()
     os.environ.update(
         PATH="/usr/bin:/bin",
@@ -86,9 +118,19 @@ def prepare(work: str) -> None:
     sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     for name in own_modules():
         del sys.modules[name]
-    random.seed()
-    if "numpy.random.mtrand" in sys.modules:
-        sys.modules["numpy.random.mtrand"].seed()
+    _reseed()
+    if not links:
+        os.path.realpath = _realpath  # type: ignore[assignment]
+
+
+def _realpath(filename: Any, *, strict: bool = False) -> Any:
+    """`os.path.realpath` as from Python 3.13 on: a link that can't be read stays in the path."""
+    try:
+        return _resolve(filename, strict=strict)
+    except PermissionError:
+        if strict:
+            raise
+        return os.path.abspath(filename)
 
 
 def _execute(code: str, status: int) -> int:

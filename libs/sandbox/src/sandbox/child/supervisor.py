@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from sandbox.child import snippet, tree
+from sandbox.child import quota, snippet, tree
 from sandbox.child.confine import Limits, Walls
 
 _SETUP_S = 60.0
@@ -37,14 +37,11 @@ def supervise(job: socket.socket, header: Mapping[str, Any], walls: Walls, work:
         user = header["user"] if walls.drops_user else None
         os.mkdir(work, 0o700)
         try:
-            if user is not None:
-                os.chown(work, user, user)
-            if (room := _room(work)) < header["disk_bytes"]:
-                raise OSError(f"{room} bytes are free for the working folder")
+            _make_room(work, user, header["disk_bytes"], walls)
             watch = _start(job, header, walls, work, user)
             result = watch.follow()
         finally:
-            clear(work)
+            clear(work, walls)
         if result is not None:
             job.sendall(result)
         job.close()
@@ -55,15 +52,29 @@ def supervise(job: socket.socket, header: Mapping[str, Any], walls: Walls, work:
         os._exit(0)
 
 
+def _make_room(work: str, user: int | None, size: int, walls: Walls) -> None:
+    """Gives the folder `work` to `user`, with `size` bytes to fill."""
+    if walls.quotas:
+        quota.mount(work, user, size=size, entries=tree.MOST_ENTRIES)
+        return
+    if user is not None:
+        os.chown(work, user, user)
+    if (room := _room(work)) < size:
+        raise OSError(f"{room} bytes are free for the working folder")
+
+
 def _room(folder: str | int) -> int:
     """Bytes that anybody can still write to the file system; 0 without room for another file."""
     facts = os.statvfs(folder)
     return 0 if facts.f_files and not facts.f_favail else facts.f_bavail * facts.f_frsize
 
 
-def clear(work: str) -> None:
+def clear(work: str, walls: Walls) -> None:
     """Deletes the working folder; what can't be deleted is told, and changes no result."""
     try:
+        if walls.quotas:
+            with contextlib.suppress(OSError):  # nothing is mounted yet
+                quota.unmount(work)
         tree.remove(work)
     except OSError as error:
         print(f"left behind: {error}", file=sys.stderr, flush=True)
@@ -83,7 +94,7 @@ def _start(
     for _, end in pipes:
         os.close(end)
     out, err, status = (end for end, _ in pipes)
-    return _Watch(pid, job, header, work, (out, err, status), may_fork=not walls.calls)
+    return _Watch(pid, job, header, walls, work, (out, err, status))
 
 
 def _become_snippet(
@@ -112,7 +123,7 @@ def _become_snippet(
         for fd in inherited:
             with contextlib.suppress(OSError):
                 os.close(fd)
-        snippet.prepare(work)
+        snippet.prepare(work, links=walls.boxed or not walls.calls)
         walls.close_calls(user)
         os.write(status, snippet.STARTED)
     except BaseException as error:
@@ -152,13 +163,12 @@ class _Watch:
         pid: int,
         job: socket.socket,
         header: Mapping[str, Any],
+        walls: Walls,
         work: str,
         pipes: tuple[int, int, int],
-        *,
-        may_fork: bool,
     ) -> None:
         out, err, status = pipes
-        self._may_fork = may_fork
+        self._walls = walls
         self._pid = pid
         self._header = header
         self._streams = {out: bytearray(), err: bytearray()}
@@ -203,7 +213,8 @@ class _Watch:
         while True:
             left = self._left(forked)
             # Also without time left: what ended before this process got its turn was not late.
-            for fd, _ in poll.poll(1000 * min(_DISK_INTERVAL_S, max(0.0, left))):
+            interval = left if self._walls.quotas else min(_DISK_INTERVAL_S, left)
+            for fd, _ in poll.poll(1000 * max(0.0, interval)):
                 if fd == self._process:
                     return "ended", ""
                 if fd == self._job.fileno():
@@ -212,7 +223,7 @@ class _Watch:
                     poll.unregister(fd)
                 if self._truncated:
                     return "truncated", ""
-            if too_much := tree.overfull(self._folder, self._header["disk_bytes"]):
+            if too_much := self._too_much():
                 return "denied", too_much
             if left <= 0:
                 if self._started is None:
@@ -220,6 +231,12 @@ class _Watch:
                 if self._waited() >= _PATIENCE_S:
                     return "broken", f"waited {_PATIENCE_S:g} s for a processor"
                 return "timed_out", ""
+
+    def _too_much(self) -> str | None:
+        """What is too much in the folder, where no file system holds it."""
+        if self._walls.quotas:
+            return None
+        return tree.overfull(self._folder, self._header["disk_bytes"])
 
     def _left(self, forked: float) -> float:
         """Seconds that the snippet has left; what it waits for a processor is not its time."""
@@ -284,8 +301,10 @@ class _Watch:
             if remark.startswith(snippet.MEMORY):
                 return "out_of_memory", ""
             if remark.startswith(snippet.DENIED):
-                too_much = tree.overfull(self._folder, self._header["disk_bytes"])
-                if not too_much and _room(self._folder) < _ROOM_BYTES:
+                too_much = self._too_much()
+                # A full file system that the snippet had to itself is its own doing.
+                shared = not (self._walls.quotas or self._walls.boxed)
+                if not too_much and shared and _room(self._folder) < _ROOM_BYTES:
                     return "broken", "the file system of the working folders is full"
                 return "denied", too_much or remark[1:].decode("utf-8", "replace")
         return "ran", ""
@@ -296,7 +315,7 @@ class _Watch:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 target(self._pid, signal.SIGKILL)
         _, status = os.waitpid(self._pid, 0)
-        while self._may_fork:
+        while not self._walls.calls:
             with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
                 left = file.read().split()
             if not left:

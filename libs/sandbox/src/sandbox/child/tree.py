@@ -1,4 +1,7 @@
-"""The working folder of a snippet: how full it is, and its removal whatever was built in it."""
+"""The working folder of a snippet: how full it is, and its removal whatever was built in it.
+
+How full it is has to be asked only where no file system of its own holds the folder.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ class _Overfull(Exception):
 def overfull(root: int, limit: int) -> str | None:
     """What is too much beneath the open folder `root`, or None.
 
-    Bounded work: `DEEPEST` levels and `MOST_ENTRIES` entries are limits as well.
+    Bounded work: `DEEPEST` levels and `MOST_ENTRIES` entries are limits as well. What has no name
+    any more is not found. A folder that keeps its owner out is opened to it.
 
     Args:
         root: Descriptor of the folder.
@@ -39,9 +43,11 @@ def _measure(folder: int, depth: int, entries: int, total: int, limit: int) -> t
             raise _Overfull(f"more than {MOST_ENTRIES} files")
         try:
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            inner = os.open(name, _FOLDER, dir_fd=folder) if stat.S_ISDIR(found.st_mode) else None
+            inner = _look_into(name, folder) if stat.S_ISDIR(found.st_mode) else None
+        except PermissionError:
+            raise _Overfull("a folder that can't be looked into") from None
         except OSError:
-            continue  # deleted meanwhile, or closed to its owner as well
+            continue  # deleted or replaced meanwhile
         total += found.st_blocks * 512
         if total > limit:
             raise _Overfull(f"more than {limit} bytes on disk")
@@ -51,6 +57,21 @@ def _measure(folder: int, depth: int, entries: int, total: int, limit: int) -> t
             finally:
                 os.close(inner)
     return entries, total
+
+
+def _look_into(name: str, folder: int) -> int:
+    """Opens the folder `name`, whatever its mode.
+
+    By a handle: another file could stand in its place by the time its mode is changed.
+    """
+    handle = os.open(name, _FOLDER | os.O_PATH, dir_fd=folder)
+    try:
+        path = f"/proc/self/fd/{handle}"
+        if not os.access(path, os.R_OK | os.X_OK):
+            os.chmod(path, 0o700)
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        os.close(handle)
 
 
 def remove(path: str) -> None:

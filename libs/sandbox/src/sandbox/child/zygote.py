@@ -24,7 +24,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from sandbox.child import landlock, snippet, tree
+from sandbox.child import landlock, quota, snippet, tree
 from sandbox.child.confine import Walls
 from sandbox.child.supervisor import clear, supervise
 
@@ -55,24 +55,33 @@ def main(control: socket.socket, settings: dict[str, Any]) -> None:
     Args:
         control: Sequenced packets; one job each: a JSON header and the descriptor of its socket.
         settings: `path` and `importable` as `Promised` takes them, `packages` (to import now),
-            `read`, `listed`, `base` and `calls` as `Walls` takes them.
+            `read`, `listed`, `base` and `calls` as `Walls` takes them, `boxed` (whether nothing of
+            the machine's files is in sight).
     """
+    base = settings["base"]
+    os.makedirs(base, mode=0o711, exist_ok=True)
+    # First of all: libraries may start threads.
+    quotas = settings["calls"] and quota.enter(base)
     sys.meta_path.append(Promised(settings["importable"], settings["path"]))
     for name in settings["packages"]:
         importlib.import_module(name)
     # The walls keep a descriptor for each file that snippets may read.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    base = settings["base"]
-    os.makedirs(base, mode=0o711, exist_ok=True)
     walls = Walls(
-        read=settings["read"], listed=settings["listed"], base=base, calls=settings["calls"]
+        read=settings["read"],
+        listed=settings["listed"],
+        base=base,
+        calls=settings["calls"],
+        boxed=settings["boxed"],
+        quotas=quotas,
     )
     snippet.own_modules()
+    snippet.generators()
     # What is here now stays: not walking it saves the forks from copying its pages.
     gc.collect()
     gc.freeze()
-    ready = {"landlock": landlock.version(), "drops_user": walls.drops_user}
+    ready = {"landlock": landlock.version(), "quotas": quotas}
     control.send(json.dumps(ready).encode())
     try:
         _serve(control, walls, base)
@@ -93,7 +102,7 @@ def _serve(control: socket.socket, walls: Walls, base: str) -> None:
         for fd, _ in poll.poll():
             if fd == wake:
                 os.read(wake, 4096)
-                _reap(running)
+                _reap(running, walls)
             elif not (serving := _accept(control, walls, base, running)):
                 poll.unregister(control)
 
@@ -117,7 +126,7 @@ def _accept(control: socket.socket, walls: Walls, base: str, running: dict[int, 
     return True
 
 
-def _reap(running: dict[int, str]) -> None:
+def _reap(running: dict[int, str], walls: Walls) -> None:
     while running:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid == 0:
@@ -125,4 +134,4 @@ def _reap(running: dict[int, str]) -> None:
         work = running.pop(pid, None)
         if status != 0 and work is not None:
             # The supervisor was killed; its snippet dies with it.
-            clear(work)
+            clear(work, walls)

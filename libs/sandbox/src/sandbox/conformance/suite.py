@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import importlib.resources
 import inspect
+import json
 import os
 import secrets
 import shutil
@@ -15,6 +17,7 @@ import tempfile
 import tomllib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import TextIO
 
 from sandbox.config import SandboxConfig
 from sandbox.conformance import prelude
@@ -55,6 +58,9 @@ class Program:
         stdin: Its standard input.
         ends: Names of the results it may come to; empty: any but a broken sandbox.
         harmless: It does no harm even where it is not held.
+        differs: Each line of its output must be another in another run.
+        nameless: It fills the disk with what has no name, which only a file system of limited
+            size holds.
     """
 
     family: str
@@ -64,6 +70,8 @@ class Program:
     stdin: str = ""
     ends: tuple[str, ...] = ()
     harmless: bool = False
+    differs: bool = False
+    nameless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +82,13 @@ class Attempt:
         program: What was run.
         result: What the sandbox returned.
         wrong: What shows that it was not held, or ended as it must not; empty if all is well.
+        excused: It was not tried to the end, for want of a file system of limited size here.
     """
 
     program: Program
     result: Result
     wrong: str
+    excused: bool = False
 
 
 def programs() -> list[Program]:
@@ -103,6 +113,7 @@ class Target:
         self.open = os.path.join(folder, "open")
         self.reached: list[str] = []
         self._sockets: list[socket.socket] = []
+        self._locked: list[TextIO] = []
         self._values: dict[str, str] = {}
         self._process: asyncio.subprocess.Process | None = None
 
@@ -116,6 +127,12 @@ class Target:
         os.chmod(self.open, 0o777)
         with open(os.path.join(self.open, "keep"), "w", encoding="utf-8"):
             pass
+        self.link = os.path.join(self.folder, "link")
+        os.symlink(self.secret, self.link)
+        # Locks on a file that snippets may read too, of both kinds, for whoever asks.
+        self._locked = [open(json.__file__, encoding="utf-8") for _ in range(2)]
+        fcntl.flock(self._locked[0], fcntl.LOCK_SH)
+        fcntl.lockf(self._locked[1], fcntl.LOCK_SH)
         self._before = self._state()
         abstract = f"turnwise-{self.secret}"
         port = self._listen(socket.AF_INET, ("127.0.0.1", 0))
@@ -134,6 +151,7 @@ class Target:
             "@UNIX@": path,
             "@ABSTRACT@": abstract,
             "@DATAGRAM@": datagram,
+            "@LINK@": self.link,
             "@PID@": str(self._process.pid),
             "@SECRET_A@": self.secret[:16],
             "@SECRET_B@": self.secret[16:],
@@ -149,10 +167,10 @@ class Target:
         name = listener.getsockname()
         return int(name[1]) if isinstance(name, tuple) else 0
 
-    def fill(self, program: Program) -> str:
+    def fill(self, program: Program, disk_mb: int) -> str:
         """The program's source, behind the prelude and with all places filled in."""
         code = program.code
-        for place, value in self._values.items():
+        for place, value in (self._values | {"@DISK@": str(disk_mb << 20)}).items():
             code = code.replace(place, value)
         return f"{_prelude()}\n{code}"
 
@@ -171,8 +189,8 @@ class Target:
             return "ended another process"
         return ""
 
-    def _state(self) -> list[tuple[str, int, int, str]]:
-        found = []
+    def _state(self) -> list[tuple[object, ...]]:
+        found: list[tuple[object, ...]] = []
         inner = (os.path.join(self.open, name) for name in sorted(os.listdir(self.open)))
         for path in (self.canary, *inner):
             facts = os.lstat(path)
@@ -180,13 +198,16 @@ class Target:
             if stat.S_ISREG(facts.st_mode):
                 with open(path, encoding="utf-8") as file:
                     content = file.read()
-            found.append((path, facts.st_mode, facts.st_uid, content))
+            times = facts.st_mtime_ns, facts.st_ctime_ns
+            found.append((path, facts.st_mode, facts.st_uid, times, content))
         return found
 
     async def clear(self) -> None:
         """Takes everything away."""
         for listener in self._sockets:
             listener.close()
+        for file in self._locked:
+            file.close()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -214,7 +235,9 @@ async def attempt(sandbox: Sandbox, program: Program, aim: Target) -> Attempt:
     """Runs one program and looks for what it must not have done."""
     if program.name == "earlier-snippet":
         await sandbox.run(f"kept = ['{aim.secret}', b'{aim.secret}']\nprint(kept)", aim.secret)
-    result = await sandbox.run(aim.fill(program), program.stdin)
+    if program.nameless and not sandbox.quotas:
+        return Attempt(program=program, result=await sandbox.run(""), wrong="", excused=True)
+    result = await sandbox.run(aim.fill(program, sandbox.config.disk_mb), program.stdin)
     ending = type(result).__name__
     text = result.out + result.err
     lines = [line for line in text.splitlines() if line.startswith(MARK)]
@@ -228,9 +251,18 @@ async def attempt(sandbox: Sandbox, program: Program, aim: Target) -> Attempt:
         wrong = f"ended as {ending}, not as {' or '.join(program.ends)}: {result!r:.300}"
     elif sandbox.config.wall_s * 3 + 5 < result.seconds:
         wrong = f"ran for {result.seconds:.1f} s"
+    elif program.differs and (same := await _common_lines(sandbox, program, aim, result)):
+        wrong = f"the same in two runs: {same}"
     else:
         wrong = aim.traces()
     return Attempt(program=program, result=result, wrong=wrong)
+
+
+async def _common_lines(
+    sandbox: Sandbox, program: Program, aim: Target, result: Result
+) -> set[str]:
+    other = await sandbox.run(aim.fill(program, sandbox.config.disk_mb), program.stdin)
+    return set(result.out.splitlines()) & set(other.out.splitlines())
 
 
 async def run_suite(sandbox: Sandbox, chosen: Sequence[Program]) -> list[Attempt]:

@@ -55,6 +55,8 @@ def render(
 
 
 def _cell(attempt: Attempt) -> str:
+    if attempt.excused:
+        return "not limited here"
     if attempt.wrong:
         return f"**not held**: {attempt.wrong}".replace("|", "/").replace("\n", " ")
     return _ENDINGS[type(attempt.result).__name__]

@@ -4,6 +4,7 @@
 |-------------------------------|----------------|-------------------------------------------------|
 | `\\boxed{1} or \\boxed{2}`    | `2`            | the last one counts                             |
 | `\\boxed{x = \\fbox{3}}`      | `3`            | of boxes in each other, the one begun last      |
+| `\\framebox[2em]{3}`        | `3`            | other commands for a frame, and their options   |
 | `\\boxed{\\{1, 2\\}}`         | `\\{1, 2\\}`   | an escaped brace opens and closes nothing       |
 | `\\boxed 12`, `\\boxed{ 12 }` | `12`           | a bare number needs no braces; space goes       |
 | `\\boxed{1}, so \\boxed{2`    | None           | the last one is cut off: there is no answer     |
@@ -17,7 +18,9 @@ from __future__ import annotations
 import re
 from collections import deque
 
-_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*(?P<open>\{)?")
+_BOX = re.compile(
+    r"\\(?:boxed|fbox|framebox|bbox)(?![A-Za-z])(?:\s*\[[^\[\]{}]{0,80}\])*\s*(?P<open>\{)?"
+)
 _BARE = re.compile(r"[-+]?\d[\d.,/]*(?<=\d)")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 

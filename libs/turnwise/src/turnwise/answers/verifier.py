@@ -4,7 +4,8 @@
     await verifier.equal("\\\\frac{1}{2}", "0.5")       # True
     await verifier.close()
 
-1. Equal texts and integers are compared here; nothing else is parsed in this process.
+1. Equal texts and integers, letters of a choice, times of day and residues are compared here
+   (`notation`, `forms`); no formula is parsed in this process.
 2. A worker compares the rest, one question at a time. It is started with the first question, and
    again after it was ended or has served a while. Threads wait for workers, never the event loop.
 3. A question has a bound of processor time, kept by the kernel, and of memory: what exceeds one is
@@ -31,6 +32,8 @@ from typing import Any, Literal
 
 from turnwise.answers import worker
 from turnwise.answers.boxed import boxed
+from turnwise.answers.forms import Pair, pairs
+from turnwise.answers.notation import plain
 from turnwise.episode import Boundary, BoundaryError
 
 Why = Literal["", "words", "costly", "late", "broken"]
@@ -47,8 +50,8 @@ _CHILD_CODE = (
 _CHILD_FILE = os.path.abspath(worker.__file__)
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 _FORMULAS_OWN_DOING = (signal.SIGPROF, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
+_NO_TEXT = re.compile(r"[\x00-\x1f\ud800-\udfff]")
 _INTEGER = re.compile(r"[+-]?\d{1,50}")
-_WRAPPED = re.compile(r"\$\$(.*)\$\$|\$(.*)\$|\\\((.*)\\\)|\\\[(.*)\\\]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +127,11 @@ class MathVerifier:
             BoundaryError: at `Boundary.JUDGE`, no worker can be started.
         """
         found = _at_a_glance(prediction, truth)
-        if found is None:
+        if not isinstance(found, Check):
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="math-verify")
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(self._pool, self._compare, prediction, truth)
+            found = await loop.run_in_executor(self._pool, self._compare, found)
         self.checks[found.why or ("equal" if found.equal else "different")] += 1
         return found
 
@@ -144,23 +147,22 @@ class MathVerifier:
         while self._idle:
             self._end(self._idle.pop())
 
-    def _compare(self, prediction: str, truth: str) -> Check:
+    def _compare(self, asked: tuple[Pair, ...]) -> Check:
         """Runs in a thread of the pool."""
         with self._lock:
             one = self._idle.pop() if self._idle else None
         if one is None:
             one = self._start()
-        found, out_of_time = self._ask(one, prediction, truth)
+        found, out_of_time = self._ask(one, asked)
         if found.why == "costly" and one.asked > 1 and not out_of_time:
             # Perhaps for what the worker kept in memory of earlier formulas.
-            found, _ = self._ask(self._start(), prediction, truth)
+            found, _ = self._ask(self._start(), asked)
         return found
 
-    def _ask(self, one: _Worker, prediction: str, truth: str) -> tuple[Check, bool]:
+    def _ask(self, one: _Worker, asked: tuple[Pair, ...]) -> tuple[Check, bool]:
         """What the worker finds, and whether its time ran out; then it is idle or ended."""
         question = {
-            "prediction": prediction,
-            "truth": truth,
+            "pairs": [{"prediction": pair.prediction, "truth": pair.truth} for pair in asked],
             "cpu_s": self._cpu_s,
             "alarm_s": 2 * self._deadline_s,
         }
@@ -268,23 +270,22 @@ class _Worker:
         return status
 
 
-def _at_a_glance(prediction: str, truth: str) -> Check | None:
+def _at_a_glance(prediction: str, truth: str) -> Check | tuple[Pair, ...]:
+    """What needs no parser, or the pairs of formulas of which one has to be equal."""
     if max(len(prediction), len(truth)) > MAX_CHARACTERS:
         return Check(True) if prediction == truth else Check(None, "costly")
-    left, right = _bare(prediction), _bare(truth)
+    left, right = plain(prediction), plain(truth)
     if left == right:
-        return Check(True)
+        return Check(True) if left else Check(None, "words")
     if _INTEGER.fullmatch(left) and _INTEGER.fullmatch(right):
         return Check(int(left) == int(right))
-    # Braces that open nothing, or a box, would change what the worker's box holds.
-    if not left or any(boxed(f"\\boxed{{{text}}}") != text for text in (left, right)):
+    if not left or not right or _NO_TEXT.search(left):
         return Check(None, "words")
-    return None
-
-
-def _bare(text: str) -> str:
-    """Without math delimiters, a full stop and space around it."""
-    bare = " ".join(text.split()).removesuffix(".").rstrip()
-    while wrapped := _WRAPPED.fullmatch(bare):
-        bare = next(part for part in wrapped.groups() if part is not None).strip()
-    return bare
+    found = pairs(left, right)
+    if isinstance(found, bool):
+        return Check(found)
+    # Braces that open nothing, or a box, would change what the worker's box holds.
+    texts = [text for pair in found for text in (*pair.prediction, *pair.truth)]
+    if any(not text or boxed(f"\\boxed{{{text}}}") != text for text in texts):
+        return Check(None, "words")
+    return found

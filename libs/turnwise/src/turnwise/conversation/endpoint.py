@@ -3,7 +3,8 @@
 It calls tools natively. Every call gets an answer under its id, as endpoints demand: one that was
 not carried out is told so. What an endpoint may refuse to read again is repaired in the request
 alone: arguments that are no JSON object are sent as `{}`, a missing id as `call_TURN_PLACE`. Blank
-arguments are none, as endpoints write a call of a tool that takes none.
+arguments are none, as endpoints write a call of a tool that takes none. What came with words and
+calls and is wanted back, such as thoughts, goes back as it came.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from turnwise.conversation.history import (
     assistant_message,
     for_template,
 )
-from turnwise.engine.chat import ChatReply, ConversationTooLong
-from turnwise.engine.chat_answer import ToolCall as WireCall
-from turnwise.episode import Boundary, BoundaryError, Limit, crossing
+from turnwise.episode import Boundary, Limit, crossing
+from turnwise.models.answer import ChatReply
+from turnwise.models.answer import ToolCall as WireCall
+from turnwise.models.client import ConversationTooLong
 from turnwise.policy import EndpointPolicy
 
 NOT_MADE = "Error: this call was not carried out"
@@ -72,10 +74,8 @@ class EndpointHistory:
             async with crossing(Boundary.ENGINE, deadline_s=asked.deadline_s):
                 # Empty words are the policy's own; asking again would draw a second sample.
                 reply = await self._policy.client.complete(
-                    self._wire, tools=self._tools, usable=lambda words: True, extra=extra
+                    self._wire, tools=self._tools, as_said=True, extra=extra
                 )
-                if not (reply.text or reply.tool_calls or reply.finish):
-                    raise BoundaryError(Boundary.ENGINE, "the endpoint's answer holds no choice")
         except ConversationTooLong:
             return Overflow(0, 0)
         turn = _turn(reply, asked.number)
@@ -83,7 +83,7 @@ class EndpointHistory:
         return Sampled(turn=turn, message=assistant_message(turn))
 
     def _remember(self, reply: ChatReply, number: int) -> None:
-        message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+        message: dict[str, Any] = {"role": "assistant", "content": reply.text, **reply.reasoning}
         if reply.tool_calls:
             self._unanswered = [
                 call.id or f"call_{number}_{place}" for place, call in enumerate(reply.tool_calls)
@@ -96,6 +96,7 @@ class EndpointHistory:
                         "name": call.name or "unnamed",
                         "arguments": call.arguments if _object(call) else "{}",
                     },
+                    **call.more,
                 }
                 for call_id, call in zip(self._unanswered, reply.tool_calls, strict=True)
             ]

@@ -1,23 +1,27 @@
 """JSON over HTTP for one event loop: one pooled session, transport errors retried a few times.
 
 A transport error is a request that brought no answer: no connection, a connection that broke
-before the body was complete, or one of the statuses `RETRIED`, by which a server or a router in
-front of it says that it did not do the work. Anything else is an answer and is never asked for
-again. There is no time limit here: the caller holds the deadline, retries included.
+before the body was complete, or a status that `turnwise.retry` names. Anything else is an answer
+and is never asked for again. There is no time limit here: the caller holds the deadline, retries
+included. A body is read up to `MAX_BODY_BYTES`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
 import msgspec
 
-RETRIED = frozenset({408, 429, 500, 502, 503, 504})
+from turnwise.http_body import ENCODINGS, BodyError, read_body
+from turnwise.printable import one_line, printable
+from turnwise.retry import Backoff, is_transient, retry_after_s
+
 CONNECT_TIMEOUT_S = 10.0
+MAX_BODY_BYTES = 256 * 2**20
+"""Log-probs and experts of a long turn take some megabytes."""
 _EXCERPT = 300
 
 
@@ -44,9 +48,9 @@ class HttpPool:
         Args:
             connections: At most this many at a time; 0 sets no bound.
             attempts: How often a request is sent at most, at least 1.
-            backoff_s: Seconds before the first repeat; doubles each time, times 0.5 to 1.5. A
-                `Retry-After` of the server goes before it.
-            max_backoff_s: No pause is longer.
+            backoff_s: Mean seconds before the first repeat, as of `Backoff`. What the server
+                asks to wait goes before it.
+            max_backoff_s: No mean is longer, and what the server asks for counts up to it.
 
         Raises:
             ValueError: `attempts` below 1.
@@ -55,8 +59,7 @@ class HttpPool:
             raise ValueError(f"attempts must be at least 1, found {attempts}")
         self._connections = connections
         self._attempts = attempts
-        self._backoff_s = backoff_s
-        self._max_backoff_s = max_backoff_s
+        self._backoff = Backoff(first_s=backoff_s, max_s=max_backoff_s)
         self._session: aiohttp.ClientSession | None = None
         self.retries = 0
 
@@ -88,7 +91,7 @@ class HttpPool:
                 if attempt == self._attempts:
                     raise HttpError(f"{url}: {error.what}, {attempt} times") from error.__cause__
                 self.retries += 1
-                await asyncio.sleep(self._pause(attempt, error.retry_after_s))
+                await asyncio.sleep(self._pause(attempt, error.wait_s))
         raise AssertionError("unreachable")
 
     async def get(self, url: str) -> Any:
@@ -99,7 +102,10 @@ class HttpPool:
         """
         try:
             async with self._open().get(url, allow_redirects=False) as response:
-                content = _checked(url, response.status, await response.read())
+                body = await read_body(response, MAX_BODY_BYTES)
+                content = _checked(url, response.status, body)
+        except BodyError as error:
+            raise HttpError(f"{url}: {error}") from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise HttpError(f"{url}: {type(error).__name__}: {error}") from error
         return _decode(url, content)
@@ -115,11 +121,13 @@ class HttpPool:
             async with self._open().post(
                 url, data=body, headers=headers, allow_redirects=False
             ) as response:
-                content = await response.read()
+                content = await read_body(response, MAX_BODY_BYTES)
+        except BodyError as error:
+            raise HttpError(f"{url}: {error}") from None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _Transport(f"{type(error).__name__}: {error}") from error
-        if response.status in RETRIED:
-            after = _seconds(response.headers.get("Retry-After"))
+        if is_transient(response.status):
+            after = retry_after_s(response.headers)
             raise _Transport(f"HTTP {response.status} {_excerpt(content)}", after)
         return _checked(url, response.status, content)
 
@@ -129,21 +137,40 @@ class HttpPool:
                 connector=aiohttp.TCPConnector(limit=self._connections),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept-Encoding": ENCODINGS},
+                auto_decompress=False,
             )
         return self._session
 
-    def _pause(self, attempt: int, retry_after_s: float | None) -> float:
-        if retry_after_s is not None:
-            return min(retry_after_s, self._max_backoff_s)
-        pause = self._backoff_s * (1 << (attempt - 1)) * random.uniform(0.5, 1.5)
-        return min(pause, self._max_backoff_s)
+    def _pause(self, attempt: int, wait_s: float | None) -> float:
+        if wait_s is not None:
+            return min(wait_s, self._backoff.max_s)
+        return self._backoff.pause_s(attempt)
 
 
 class _Transport(Exception):
-    def __init__(self, what: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, what: str, wait_s: float | None = None) -> None:
         super().__init__(what)
         self.what = what
-        self.retry_after_s = retry_after_s
+        self.wait_s = wait_s
+
+
+async def reach(url: str, *, deadline_s: float = 60.0) -> None:
+    """Whether somebody listens: any answer to a GET will do.
+
+    Raises:
+        HttpError: no connection, or no answer in time.
+    """
+    timeout = aiohttp.ClientTimeout(total=deadline_s, sock_connect=CONNECT_TIMEOUT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(url, allow_redirects=False),
+        ):
+            pass
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise HttpError(f"{url}: {printable(what)}") from error
 
 
 def _checked(url: str, status: int, content: bytes) -> bytes:
@@ -160,13 +187,4 @@ def _decode(url: str, content: bytes) -> Any:
 
 
 def _excerpt(content: bytes) -> str:
-    return " ".join(content[:_EXCERPT].decode("utf-8", "replace").split())
-
-
-def _seconds(text: str | None) -> float | None:
-    """`Retry-After` in its form of seconds; the form of a date counts as none."""
-    try:
-        seconds = float(text) if text is not None else -1.0
-    except ValueError:
-        return None
-    return seconds if seconds >= 0 else None
+    return one_line(content[: 4 * _EXCERPT].decode("utf-8", "replace"), _EXCERPT)

@@ -2,7 +2,7 @@
 
 | the answer                                        | verdict                  | by      |
 |---------------------------------------------------|--------------------------|---------|
-| empty, or its last box is                         | wrong, nobody is asked   | `empty` |
+| empty but for thoughts, or its last box is        | wrong, nobody is asked   | `empty` |
 | its last box equals the truth, or is different    | right, wrong             | `rule`  |
 | one short line without a box that equals it       | right                    | `rule`  |
 | else (no box, words, a formula too costly)        | the judge model's        | `judge` |
@@ -11,7 +11,8 @@
 | that without a judge model, no verifier starts    | unknown                  | `rule`  |
 | the judge model fails or gives no verdict         | unknown                  | `judge` |
 
-1. Only the answer is graded. There is no way to hand in a transcript in its place.
+1. Only the answer is graded, and of it what stands outside `<think>`: an unclosed thought holds no
+   answer. There is no way to hand in a transcript in its place.
 2. The judge model is greedy, and asked once for the same question, answer and truth, so that equal
    answers of a group get equal scores.
 3. Unknown is no score: `Verdict.score` raises at `Boundary.JUDGE`, and the episode is lost.
@@ -30,7 +31,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from turnwise.answers import Check, MathVerifier, boxed
+from turnwise.answers import Check, MathVerifier, boxed, final_text
+from turnwise.answers.notation import without_phrase
 from turnwise.config import Config, ConfigError
 from turnwise.episode import Boundary, BoundaryError, crossing
 from turnwise.judge.cache import VerdictCache
@@ -209,6 +211,7 @@ class Judge:
             await self.verifier.close()
 
     async def _grade(self, question: str, answer: str, truth: str) -> Verdict:
+        answer = final_text(answer)
         prediction = boxed(answer)
         if not answer.strip() or prediction == "":
             return Verdict(False, "empty", prediction)
@@ -233,7 +236,7 @@ class Judge:
         if prediction is not None:
             return await self.verifier.check(prediction, truth)
         line = answer.strip()
-        if len(line) > MAX_LINE or "\n" in line:
+        if len(line) > MAX_LINE or "\n" in line or without_phrase(line) != line:
             return Check(None, "words")
         check = await self.verifier.check(line, truth)
         return Check(None, "words") if check.equal is False else check

@@ -14,16 +14,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from turnwise.command import PreflightError
-from turnwise.method import BUILT_IN
+from turnwise.method import find_method
 
 PACKAGES = ("turnwise", "tokendelta", "toolparse", "sandbox", "taubench", "apps")
 # A method that needs one of these imports it, so where it is missing nothing needs it.
 OPTIONAL = ("sandbox", "taubench", "apps")
 COMPILED = ("tokendelta", "toolparse")
-# Pure distributions that the image lacks; what the image has comes from the image. It has sympy,
-# and an antlr4 of the version that its omegaconf needs, which latex2sympy2-extended takes too.
-CARRIED = ("tau-trait", "tyro", "docstring-parser", "typeguard")
-CARRIED_FOR = {"agentflow": ("bm25s", "math-verify", "latex2sympy2-extended")}
 _LEFT_OUT_FOLDERS = {"__pycache__", "tests", "tests_launch", "tests_training", "golden", "build"}
 _LEFT_OUT_SUFFIXES = {".pyc", ".pyx", ".pxd", ".c", ".cpp"}
 # The same code gives the same archive, which Ray then keeps by its hash.
@@ -36,14 +32,14 @@ def write_bundle(path: Path, files: Mapping[str, str], method: str) -> int:
     Args:
         path: Where to; the name must end in .zip.
         files: Content of further files by name.
-        method: What the job plays: its app must be installed, and its dependencies travel too.
+        method: What the job plays: its own files and `distributions` travel too.
 
     Returns:
         Its size in bytes.
 
     Raises:
-        PreflightError: a package of ours is not installed or was not compiled, or the method's app
-            is not here.
+        PreflightError: a package of ours is not installed or was not compiled, or one that the
+            method needs is not here.
     """
     members: dict[str, Path] = {}
     for package in PACKAGES:
@@ -54,19 +50,16 @@ def write_bundle(path: Path, files: Mapping[str, str], method: str) -> int:
                 f"{package} has no compiled extension, so no node could load it; run from a "
                 "build of this product (./pants run, or a packaged .pex)"
             )
-    module = BUILT_IN[method].partition(":")[0]
-    if f"{module.replace('.', '/')}.py" not in members:
-        raise PreflightError(
-            f"{module} is not installed here, so no node could play {method}; start the run with "
-            "that app's own command"
-        )
-    for distribution in (*CARRIED, *CARRIED_FOR.get(method, ())):
-        members.update(_distribution_files(distribution))
-    if "tau_trait/__init__.py" not in members:
-        raise PreflightError(
-            "tau-trait is not installed here, so the nodes would have no tau-bench: install "
-            "tau-trait==0.1.1 without its dependencies"
-        )
+    cls = find_method(method)
+    members.update(_own_files(cls.__module__, members))
+    for distribution in cls.distributions:
+        files_of = dict(_distribution_files(distribution))
+        if not files_of:
+            raise PreflightError(
+                f"{distribution} is not installed here, so no node could play {method}: install it"
+                " without its dependencies"
+            )
+        members.update(files_of)
     part = path.with_name(f"{path.name}.part")
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name, source in sorted(members.items()):
@@ -75,6 +68,19 @@ def write_bundle(path: Path, files: Mapping[str, str], method: str) -> int:
             _write(archive, name, text.encode())
     part.replace(path)
     return path.stat().st_size
+
+
+def _own_files(module: str, members: Mapping[str, Path]) -> dict[str, Path]:
+    """The files of a method that is not of our packages: its package, or its one file."""
+    if f"{module.replace('.', '/')}.py" in members:
+        return {}
+    package, _, _ = module.partition(".")
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, "the method was imported from it"
+    if spec.submodule_search_locations:
+        return dict(_package_files(package))
+    assert spec.origin is not None
+    return {f"{package}.py": Path(spec.origin)}
 
 
 def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> None:

@@ -45,7 +45,7 @@ def node_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def free_ports(number: int) -> list[int]:
-    """Ports that nobody listens on now.
+    """Ports that nobody answers on now.
 
     They lie below those that the kernel gives to outgoing connections, or one of Ray's own
     processes could take a port of another before that one is up.

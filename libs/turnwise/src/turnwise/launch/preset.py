@@ -1,29 +1,38 @@
 """A run of the cluster as one TOML file: slime's options in sections, ours in three more.
 
     [model]     name = "qwen3-4B-Instruct-2507"     a model of slime, args = [...] after it
-    [tau]       what the hooks do; the section's name is the method, a built-in one, and its keys
-                are the method's options (`turnwise.method.OPTIONS`), tables within it included
+    [method]    the method's options, tables within it included; its own name, [tau], does as well
     [ray]       where the job runs
     [cluster] [ckpt] [rollout] [optimizer] [grpo] [wandb] [perf] [eval] [sglang] [misc]
                 slime's flags by their names without dashes, in any of them
 
 The command line goes before the file: `--eps-clip 0.1` changes slime's flag in the section that
 has it (or adds it to [misc]); `--tau.env airline`, `--tau.user.strategy offline`,
-`--ray.address URL`, `--model.name NAME` and `--ray.env-vars.NCCL_DEBUG INFO` change ours.
+`--ray.address URL`, `--model.name NAME` and `--ray.env-vars.NCCL_DEBUG INFO` change ours. Our
+sections are read by the rules of `turnwise.config`, as every command line and file.
 """
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any
 
-from pydantic import BaseModel, Field, SerializeAsAny, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
-from turnwise.config import Config, ConfigError
+from turnwise.config import (
+    Config,
+    ConfigError,
+    Place,
+    build,
+    field_names,
+    load_toml,
+    nearest,
+    override,
+)
 from turnwise.launch.flags import Flag, find_flag, model_arguments, split_arguments, unknown
-from turnwise.method import OPTIONS, options_class
+from turnwise.method import find_method, method_name
 
 # The order in which a plan lists the sections.
 SECTIONS = (
@@ -38,9 +47,6 @@ SECTIONS = (
     "sglang",
     "misc",
 )
-ConfigT = TypeVar("ConfigT", bound=Config)
-METHODS = tuple(OPTIONS)
-OURS = ("model", *METHODS, "ray")
 
 
 class ModelConfig(Config):
@@ -65,6 +71,9 @@ class ModelConfig(Config):
         named = () if self.name is None else model_arguments()[self.name]
         merged = {**dict(split_arguments(named)), **own}
         return tuple(word for name, values in merged.items() for word in (name, *values))
+
+
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 class RayConfig(Config):
@@ -102,7 +111,7 @@ class RayConfig(Config):
     @classmethod
     def _holds_no_secret(cls, variables: dict[str, str]) -> dict[str, str]:
         for name in variables:
-            if name.upper().endswith(("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")):
+            if _SECRET.search(name):
                 raise ValueError(
                     f"{name} looks like a secret, and Ray shows the environment of a job to "
                     "everybody; set it in the environment of the nodes instead"
@@ -116,9 +125,9 @@ class RunConfig(Config):
     model: ModelConfig
     """The architecture."""
     method: str
-    """What the hooks play, by the name of its section."""
+    """What the hooks play: a name or an import path."""
     method_options: SerializeAsAny[Config]
-    """That section, as the method takes it."""
+    """Its options."""
     ray: RayConfig = RayConfig()
     """Where the job runs."""
     options: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -131,46 +140,76 @@ def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = 
     Args:
         path: The TOML file.
         overrides: Words of the command line, `--eps-clip 0.1 --tau.env airline`.
-        method: The only one that the command is for.
+        method: By its name or import path; the name of the file's section where None.
 
     Raises:
         ConfigError: naming file or flag, what was found and what is allowed.
     """
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"--config {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
-    _check_shape(data, path)
+    data = load_toml(path)
+    method = method or _only_method(data, path)
+    cls = find_method(method)
+    own = {"method": "method", method_name(cls): "method", method: "method"}
+    homes = {"model": "model", "ray": "ray", **own}
+    _check_shape(data, (*homes, *SECTIONS), path)
+    models: dict[str, type[Config]] = {
+        "model": ModelConfig,
+        "ray": RayConfig,
+        "method": cls.Options,
+    }
+    ours: dict[str, dict[str, Any]] = {name: {} for name in models}
+    named = {name: name for name in models}
+    for section in homes:
+        if section in data:
+            home = homes[section]
+            if named[home] != home and ours[home]:
+                raise ConfigError(f"{path}: [{section}] is [{named[home]}]: give one of them")
+            named[home] = section
+            ours[home] = field_names(models[home], data.pop(section), f"{path}: [{section}] ")
+    flags: dict[tuple[str, ...], str] = {}
     for name, values in split_arguments(overrides):
-        try:
-            _override(data, name.removeprefix("--"), values)
-        except ConfigError as error:
-            raise ConfigError(f"command line: {error}") from None
+        word = name.removeprefix("--")
+        section, _, key = word.partition(".")
+        if key and section in homes:
+            home = homes[section]
+            place = override(models[home], ours[home], key, values, section=f"{section}.")
+            flags[(home, *place)] = name
+        else:
+            _override(data, word, values, tuple(homes))
+
+    def made(home: str) -> Any:
+        def call(place: Place) -> str:
+            key = ".".join(part.replace("_", "-") for part in place)
+            return flags.get((home, *place)) or f"{path}: [{named[home]}] {key}"
+
+        return build(models[home], ours[home], call)
+
+    return RunConfig(
+        model=made("model"),
+        method=method,
+        method_options=made("method"),
+        ray=made("ray"),
+        options={section: dict(data[section]) for section in SECTIONS if section in data},
+    )
+
+
+def _only_method(data: Mapping[str, Any], path: Path) -> str:
+    """The method that the file's own section names."""
+    known = ("model", "ray", *SECTIONS)
+    others = [name for name in data if name not in known]
+    if not others or others == ["method"]:
+        raise ConfigError(f"{path}: say which method it is for: --method NAME, or a section [NAME]")
     try:
-        return _build(data, _method(data, method))
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        find_method(others[0])
+    except ConfigError:
+        raise ConfigError(f"{path}: {unknown(others[0], known, 'section')}") from None
+    return others[0]
 
 
-def _method(data: Mapping[str, Any], wanted: str | None) -> str:
-    found = [name for name in METHODS if name in data]
-    if len(found) != 1:
-        sections = " or ".join(f"[{name}]" for name in METHODS)
-        has = " and ".join(f"[{name}]" for name in found) or "none"
-        raise ConfigError(f"one section must name the method, {sections}; found {has}")
-    if wanted not in (None, *found):
-        raise ConfigError(f"[{found[0]}]: this command is for [{wanted}]; use {found[0]}'s own")
-    return found[0]
-
-
-def _check_shape(data: Mapping[str, Any], path: Path) -> None:
+def _check_shape(data: Mapping[str, Any], known: Sequence[str], path: Path) -> None:
     homes: dict[str, str] = {}
     for section, content in data.items():
-        if section not in (*OURS, *SECTIONS):
-            name = unknown(section, (*OURS, *SECTIONS), "section")
-            raise ConfigError(f"{path}: {name}")
+        if section not in known:
+            raise ConfigError(f"{path}: unknown section [{section}]; {nearest(section, known)}")
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: {section}: must be a section, [{section}]")
         for key in content if section in SECTIONS else ():
@@ -179,19 +218,10 @@ def _check_shape(data: Mapping[str, Any], path: Path) -> None:
             homes[key] = section
 
 
-def _override(data: dict[str, Any], name: str, values: list[str]) -> None:
+def _override(data: dict[str, Any], name: str, values: list[str], ours: Sequence[str]) -> None:
     section, dot, key = name.partition(".")
-    if dot and section in OURS:
-        place = data.setdefault(section, {})
-        key, dot, inner = key.partition(".")
-        if dot:
-            place, key = place.setdefault(key, {}), inner
-        if not values:
-            raise ConfigError(f"--{name}: takes a value")
-        place[key] = values[0] if len(values) == 1 else values
-        return
     if dot and section not in SECTIONS:
-        raise ConfigError(unknown(section, (*OURS, *SECTIONS), "section"))
+        raise ConfigError(f"--{name}: {unknown(section, (*ours, *SECTIONS), 'section')}")
     flag = find_flag(key if dot else name)
     bare = flag.name.removeprefix("--")
     homes = [home for home in SECTIONS if bare in data.get(home, {})]
@@ -208,47 +238,3 @@ def _override_value(flag: Flag, values: list[str]) -> Any:
     if not values:
         raise ConfigError(f"{flag.name}: takes a value")
     return values if flag.count else values[0] if len(values) == 1 else values
-
-
-def _build(data: Mapping[str, Any], method: str) -> RunConfig:
-    options = {section: dict(data[section]) for section in SECTIONS if section in data}
-    return RunConfig(
-        model=_section(ModelConfig, data, "model"),
-        method=method,
-        method_options=_section(options_class(method), data, method),
-        ray=_section(RayConfig, data, "ray"),
-        options=options,
-    )
-
-
-def _section(model: type[ConfigT], data: Mapping[str, Any], name: str) -> ConfigT:
-    fields = _fields(model, data.get(name, {}), f"[{name}]")
-    try:
-        return model(**fields)
-    except ConfigError as error:
-        raise ConfigError(f"[{name}] {error}") from None
-
-
-def _fields(model: type[BaseModel], section: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """A section's keys as the fields of `model`, tables within it included."""
-    known = {field.replace("_", "-"): field for field in model.model_fields}
-    fields: dict[str, Any] = {}
-    for key, value in section.items():
-        if key not in known:
-            raise ConfigError(f"{place} {unknown(key, known, 'key')}")
-        inner = _table(model, known[key])
-        if known[key] == "args" and isinstance(value, str):
-            value = [value]
-        elif inner is not None and isinstance(value, Mapping):
-            value = _fields(inner, value, f"{place.removesuffix(']')}.{key}]")
-        fields[known[key]] = value
-    return fields
-
-
-def _table(model: type[BaseModel], field: str) -> type[BaseModel] | None:
-    """The model that a field holds, if it holds one."""
-    annotation = model.model_fields[field].annotation
-    for found in (annotation, *get_args(annotation)):
-        if isinstance(found, type) and issubclass(found, BaseModel):
-            return found
-    return None

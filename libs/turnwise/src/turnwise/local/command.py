@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnwise.arguments import named_option, parse_sections, without_option
-from turnwise.command import run_command
+from turnwise.arguments import named_option, parse_sections
 from turnwise.config import ConfigError
 from turnwise.local.options import SHIPPED, TrainOptions
 from turnwise.local.threads import choose_threads, set_threads, wait_passively
@@ -219,9 +218,10 @@ def announce(options: TrainOptions, experiment: Experiment[Any], folder: RunFold
     print(
         f"Training the {Path(options.hf_checkpoint).name} policy on {len(experiment.train_tasks)}"
         f" {experiment.method.about()}: {options.num_rollout} steps of"
-        f" {options.rollout_batch_size} prompts x {options.n_samples_per_prompt} rollouts = {episodes} episodes; evaluated before and"
-        f" after on {len(experiment.eval_tasks)} {experiment.split} tasks x"
-        f" {options.n_samples_per_eval_prompt} trials = {evaluation} episodes."
+        f" {options.rollout_batch_size} prompts x {options.n_samples_per_prompt} rollouts ="
+        f" {episodes} episodes; evaluated before and after on {len(experiment.eval_tasks)}"
+        f" {experiment.split} tasks x {options.n_samples_per_eval_prompt} trials ="
+        f" {evaluation} episodes."
     )
     players = experiment.method.players()
     services = "".join(f"{name} {value}, " for name, value in players.items())
@@ -257,18 +257,3 @@ def _report(folder: RunFolder) -> None:
         write_report(folder.path)
     except ConfigError as error:
         print(f"no report: {error}", file=sys.stderr)
-
-
-def main() -> None:
-    """`./pants run libs/turnwise:train -- --method NAME ...`, for any method."""
-    sys.exit(run_command(_train, sys.argv[1:]))
-
-
-def _train(argv: Sequence[str]) -> int:
-    method = named_option(argv, "--method")
-    if method is None:
-        raise ConfigError(
-            "--method: name one of apps/trainers, or the import path package.module:Class of your"
-            " own; --help after it lists its options"
-        )
-    return train_method(method, without_option(argv, "--method"))

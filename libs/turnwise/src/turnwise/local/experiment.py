@@ -176,7 +176,7 @@ def _tasks(
 
 
 def _read(options: TrainOptions, path: Path) -> Sequence[Row]:
-    from turnwise.rows import read_rows
+    from turnwise.rows.reader import read_rows
 
     return list(
         read_rows(

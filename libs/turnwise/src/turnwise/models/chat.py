@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from turnwise.engine.chat import ChatClient
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.limiter import Limiter
+from turnwise.models.client import CHECK_DEADLINE_S, ChatClient
 from turnwise.models.config import ModelConfig
 from turnwise.models.protocol import Answer, Message
 from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text
+from turnwise.spend import Spend
 
 
 class ChatModel:
@@ -69,11 +70,9 @@ class ChatModel:
         seed: int | None = None,
     ) -> Answer:
         """See `FrozenModel`."""
-        extra: dict[str, Any] = {}
+        extra = self._extra()
         if max_tokens is not None:
             extra["max_tokens"] = at_most(max_tokens, self.config.max_tokens)
-        if self.config.top_p < 1:
-            extra["top_p"] = self.config.top_p
         if seed is not None:
             extra["seed"] = seed
         try:
@@ -85,22 +84,18 @@ class ChatModel:
         text = plain_text(reply.text, self._markers)
         return Answer(text, reply.read_tokens, reply.written_tokens, reply.finish)
 
-    async def check(self, deadline_s: float) -> None:
-        """Whether it answers: asks for a word of at most 16 tokens.
+    @property
+    def spend(self) -> Spend:
+        """What was used so far."""
+        return self.client.spend
+
+    async def check(self, deadline_s: float = CHECK_DEADLINE_S) -> None:
+        """Whether it answers: see `ChatClient.check`.
 
         Raises:
             BoundaryError: it does not.
         """
-        reply = await self.client.complete(
-            [{"role": "user", "content": "Say: ready"}],
-            usable=lambda words: True,
-            deadline_s=deadline_s,
-            extra={"max_tokens": at_most(16, self.config.max_tokens)},
-        )
-        if not (reply.text or reply.finish):
-            raise BoundaryError(
-                self.config.boundary, f"{self.client.config.base_url}: an answer without a choice"
-            )
+        await self.client.check(deadline_s=deadline_s, extra=self._extra())
 
     def metrics(self) -> dict[str, float]:
         """Requests, tokens, US dollars, repeats, rejections, truncated answers, failures."""
@@ -116,6 +111,9 @@ class ChatModel:
     async def close(self) -> None:
         """Closes the connections of this event loop."""
         await self.client.close()
+
+    def _extra(self) -> dict[str, Any]:
+        return {"top_p": self.config.top_p} if self.config.top_p < 1 else {}
 
 
 def plain_messages(messages: Sequence[Message], markers: Markers) -> list[dict[str, Any]]:

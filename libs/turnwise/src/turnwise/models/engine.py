@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tokendelta
 from numpy.typing import NDArray
 
 from turnwise.engine import Completion, SamplingParams
-from turnwise.engine.chat import ConversationTooLong
 from turnwise.episode import BoundaryError, crossing
 from turnwise.limiter import Limiter
 from turnwise.models.chat import at_most, plain_messages, renamed
+from turnwise.models.client import ConversationTooLong
 from turnwise.models.config import ModelConfig
 from turnwise.models.protocol import Answer, Message
 from turnwise.models.text import Markers, plain_text
-from turnwise.policy import Policy
 from turnwise.spend import Spend
+
+if TYPE_CHECKING:
+    from turnwise.policy import Policy
 
 _MAX_ABORTS = 8
 _DEFAULT_MAX_TOKENS = 4096

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from turnwise.config import ConfigError
-from turnwise.engine.chat import check_url
 from turnwise.episode import BoundaryError, DeadlineExceeded
 from turnwise.limiter import Limiter
 from turnwise.models.chat import ChatModel
-from turnwise.models.config import ModelConfig
+from turnwise.models.config import ModelConfig, check_url
 from turnwise.models.engine import EngineModel
 from turnwise.models.protocol import FrozenModel
-from turnwise.policy import Policy
+
+if TYPE_CHECKING:
+    from turnwise.policy import Policy
 
 _LIMITS = ("concurrency", "requests_per_minute", "tokens_per_minute")
 _TAILS = ("/chat/completions", "/generate")

@@ -1,4 +1,4 @@
-"""Text that may go into a later prompt: it spells no special token.
+"""Text that may go into a later prompt: it spells no special token, and is no thought.
 
 A model's answer can end with a stop token's text, where the server leaves it in, or hold one that
 it wrote letter by letter. Pasted into a prompt, either is encoded as the token itself and ends a
@@ -23,6 +23,10 @@ _FAMILIES = (
     r"</?s>|<(?:pad|unk|bos|eos|mask)>",  # SentencePiece
     r"<(?:start|end)_of_(?:turn|image)>",  # Gemma
     r"\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\]",  # Mistral
+)
+
+_SCRATCHPAD = re.compile(
+    r"<(/?)(?:think|thinking|thought|thoughts|reasoning|scratchpad|reflection)>", re.IGNORECASE
 )
 
 
@@ -77,3 +81,26 @@ def plain_text(text: str, markers: Markers = KNOWN_MARKERS) -> str:
     tokenizer takes, become U+FFFD. Takes time linear in the length for markers of a real tokenizer.
     """
     return markers.plain(text)
+
+
+def without_scratchpad(text: str) -> str:
+    """What stands outside of scratchpads (`<think>` ...), as which some models answer.
+
+    An end without a beginning ends one that the prompt began: all before it goes. One that never
+    ends takes all after its beginning. Linear in the text's length.
+    """
+    kept: list[str] = []
+    depth = start = 0
+    for tag in _SCRATCHPAD.finditer(text):
+        if depth == 0:
+            kept.append(text[start : tag.start()])
+        if tag[1]:
+            if depth == 0:
+                kept.clear()
+            depth = max(0, depth - 1)
+        else:
+            depth += 1
+        start = tag.end()
+    if depth == 0:
+        kept.append(text[start:])
+    return "".join(kept).strip()

@@ -1,39 +1,51 @@
-"""Who the agent talks to.
+"""Who the agent talks to. No benchmark is named here.
 
-    users = UserMaker(UserConfig(strategy="llm", model=MODEL, base_url=URL, key_env=NAME))
+    users = UserMaker(UserConfig(strategy="llm", ...), role=ROLE)   # `taubench.users` has tau's
     user = users()                            # one per episode
-    opening = await user.reset(task)          # the customer's first words
+    opening = await user.reset(task)          # the user's first words
     reply = await user.reply(agent_text)      # UserReply(text, done)
 
-`User` is the protocol. `OfflineUser` is deterministic and without a model; `LlmUser`, `ReactUser`,
-`VerifyUser` and `ReflectionUser` ask one; `HumanUser` asks a person. A reported score names the
-user that made it: `user.name`.
+`User` is the protocol, `ResumableUser` that of one who can go on with a conversation. `LlmUser`,
+`ReactUser`, `VerifyUser` and `ReflectionUser` ask a frozen model what a `UserRole` tells it;
+`HumanUser` asks a person. A reported score names the user that made it: `user.name`.
 """
 
 from turnwise.users.cache import CachedUser, CacheMiss, ReplyCache
-from turnwise.users.config import UserConfig, UserMaker, UserStrategy
+from turnwise.users.config import UserConfig, UserMaker
 from turnwise.users.human import HumanUser, Terminal
 from turnwise.users.model import LlmUser, ReactUser, ReflectionUser, VerifyUser
-from turnwise.users.offline import OfflineUser, compact_user
-from turnwise.users.protocol import User, UserReply
+from turnwise.users.protocol import (
+    MAX_MESSAGE_CHARACTERS,
+    Exchange,
+    ResumableUser,
+    Scenario,
+    User,
+    UserReply,
+    check_message,
+)
 from turnwise.users.replayed import ReplayedUser
+from turnwise.users.role import UserMessage, UserRole
 
 __all__ = [
+    "MAX_MESSAGE_CHARACTERS",
     "CacheMiss",
     "CachedUser",
+    "Exchange",
     "HumanUser",
     "LlmUser",
-    "OfflineUser",
     "ReactUser",
     "ReflectionUser",
     "ReplayedUser",
     "ReplyCache",
+    "ResumableUser",
+    "Scenario",
     "Terminal",
     "User",
     "UserConfig",
     "UserMaker",
+    "UserMessage",
     "UserReply",
-    "UserStrategy",
+    "UserRole",
     "VerifyUser",
-    "compact_user",
+    "check_message",
 ]

@@ -4,7 +4,7 @@
     user = CachedUser(make_user, cache, name=NAME)      # asks what is not recorded, and records it
     user = CachedUser(None, cache, name=NAME)           # replays alone; CacheMiss where it can't
 
-A reply is found by the customer's name (strategy, version of the prompts, model, temperature), the
+A reply is found by the user's name (strategy, version of the prompts, model, temperature), the
 task and its instruction, and every word said so far. Episodes of a task that say the same hear the
 same: the first to ask records it and the others wait for that. With a cache the members of a group
 therefore differ by the policy alone.
@@ -22,14 +22,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from taubench.task import Task
-
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.run.jsonl import append_row, plain, read_rows
-from turnwise.users.protocol import User, UserReply
-
-Exchange = tuple[str | None, UserReply]
+from turnwise.users.protocol import Exchange, ResumableUser, Scenario, User, UserReply
 
 
 class CacheMiss(BoundaryError):
@@ -99,37 +95,37 @@ class ReplyCache:
 
 
 class CachedUser:
-    """A customer of one episode whose replies come from a cache first. Implements `User`."""
+    """A user of one episode whose replies come from a cache first. Implements `ResumableUser`."""
 
     def __init__(self, make: Callable[[], User] | None, cache: ReplyCache, *, name: str) -> None:
         """
         Args:
-            make: Makes the customer who is asked; None replays alone.
+            make: Makes the user who is asked; None replays alone.
             cache: Shared by all episodes.
-            name: Of the customer who was or is asked.
+            name: Of the user who was or is asked.
         """
         self.name = name
         self._make = make
         self._cache = cache
         self._inner: User | None = None
         self._told = -1
-        self._task: Task | None = None
+        self._scenario: Scenario | None = None
         self._opening: str | None = None
         self._exchanges: list[Exchange] = []
 
-    async def reset(self, task: Task) -> str:
+    async def reset(self, scenario: Scenario) -> str:
         """See `User`.
 
         Raises:
             CacheMiss: nothing is recorded for the task, and nobody may be asked.
             RunError: the recording can't be written.
         """
-        self._task, self._opening, self._exchanges = task, None, []
+        self._scenario, self._opening, self._exchanges = scenario, None, []
         self._inner, self._told = None, -1
 
         async def ask() -> UserReply:
             self._inner = self._maker(None)()
-            text = await self._inner.reset(task)
+            text = await self._inner.reset(scenario)
             self._told = 0
             return UserReply(text)
 
@@ -143,7 +139,7 @@ class CachedUser:
             RuntimeError: `reset` was not called.
             CacheMiss, RunError: as `reset`.
         """
-        if self._task is None or self._opening is None:
+        if self._scenario is None or self._opening is None:
             raise RuntimeError("reset() must come before reply()")
         heard = agent_text if isinstance(agent_text, str) else None
 
@@ -157,32 +153,31 @@ class CachedUser:
         self._exchanges.append((heard, answer))
         return answer
 
-    async def resume(self, task: Task, opening: str, exchanges: Sequence[Exchange]) -> None:
+    async def resume(self, scenario: Scenario, opening: str, exchanges: Sequence[Exchange]) -> None:
         """Goes on with a conversation that was led elsewhere; asks nothing."""
-        self._task, self._opening, self._exchanges = task, opening, list(exchanges)
+        self._scenario, self._opening, self._exchanges = scenario, opening, list(exchanges)
         self._inner, self._told = None, -1
 
     async def _caught_up(self, heard: str | None) -> User:
-        """The customer to ask, told every message that came from the cache."""
-        assert self._task is not None and self._opening is not None
+        """The user to ask, told every message that came from the cache."""
+        assert self._scenario is not None and self._opening is not None
         if self._inner is None or self._told != len(self._exchanges):
             self._inner = self._maker(heard)()
-            resume = getattr(self._inner, "resume", None)
-            if resume is None:
+            if not isinstance(self._inner, ResumableUser):
                 raise BoundaryError(
                     Boundary.USER, f"{self.name} has no resume: it can't go on from a cache"
                 )
-            await resume(self._task, self._opening, self._exchanges)
+            await self._inner.resume(self._scenario, self._opening, self._exchanges)
             self._told = len(self._exchanges)
         return self._inner
 
     def _maker(self, heard: str | None) -> Callable[[], User]:
         if self._make is None:
-            assert self._task is not None
+            assert self._scenario is not None
             said = "the first message" if self._opening is None else f"the agent's {heard!r:.120}"
             raise CacheMiss(
                 Boundary.USER,
-                f"{self._cache.path}: no reply of {self.name} to {said} in {self._task.id} "
+                f"{self._cache.path}: no reply of {self.name} to {said} in {self._scenario.id} "
                 f"(message {self._turn}; {len(self._cache)} are recorded); record it first, or "
                 "leave user-replay out",
             )
@@ -193,10 +188,10 @@ class CachedUser:
         return 0 if self._opening is None else len(self._exchanges) + 1
 
     def _place(self, heard: str | None) -> tuple[dict[str, object], str]:
-        assert self._task is not None
+        assert self._scenario is not None
         said = [[heard, answer.text] for heard, answer in self._exchanges]
         now = [] if self._opening is None else [self._opening, said, heard]
-        place = [self.name, self._task.id, self._task.instruction, *now]
+        place = [self.name, self._scenario.id, self._scenario.instruction, *now]
         key = hashlib.sha256(json.dumps(place).encode()).hexdigest()
-        row = {"user": self.name, "task": self._task.id, "turn": self._turn, "heard": heard}
+        row = {"user": self.name, "task": self._scenario.id, "turn": self._turn, "heard": heard}
         return row, key

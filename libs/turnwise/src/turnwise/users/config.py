@@ -1,7 +1,8 @@
-"""From options to the customers of a run.
+"""From options to the users of a run.
 
-users = UserMaker(UserConfig(strategy="llm", model=MODEL, base_url=URL, key_env=NAME))
-services = Services(user=users, ...)                # a customer for each episode
+users = UserMaker(UserConfig(strategy="llm", model=MODEL, base_url=URL, key_env=NAME), role=ROLE)
+await users.check()
+user = users()                              # one for each episode
 await users.close()
 """
 
@@ -10,32 +11,35 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
-from turnwise.engine.chat import ChatClient, ChatConfig
-from turnwise.episode import Boundary
+from turnwise.config import nearest
+from turnwise.models import ChatModel, UserModelConfig
+from turnwise.models.client import CHECK_DEADLINE_S
+from turnwise.models.config import ChatConfig
 from turnwise.spend import Spend
 from turnwise.users.cache import CachedUser, ReplyCache
 from turnwise.users.human import HumanUser, Terminal
 from turnwise.users.model import MODEL_USERS, user_name
-from turnwise.users.offline import OfflineUser
 from turnwise.users.protocol import User
-
-UserStrategy = Literal["llm", "react", "verify", "reflection", "human", "offline"]
+from turnwise.users.role import UserRole
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 GEMINI_KEY_ENV = "GEMINI_API_KEY"
 
 
 class UserConfig(ChatConfig):
-    """Who plays the customer."""
+    """Who plays the user. A benchmark with users of its own adds their strategies."""
 
-    strategy: UserStrategy = "llm"
+    own_strategies: ClassVar[tuple[str, ...]] = ()
+    """Names of users without a model that the benchmark has."""
+
+    strategy: str = "llm"
     """`llm`, `react` (thinks first), `verify` (a second request checks each message), `reflection`
-    (a wrong message is thought over), `human` (this terminal) or `offline` (no model)."""
+    (a wrong message is thought over) or `human` (this terminal)."""
     base_url: str = GEMINI_URL
     """OpenAI-compatible endpoint, up to and without `/chat/completions`."""
     model: str = Field(default="gemini-3.5-flash-lite", min_length=1)
@@ -43,7 +47,7 @@ class UserConfig(ChatConfig):
     key_env: str = GEMINI_KEY_ENV
     """Environment variable that holds the endpoint's key, kept nowhere; "" sends none."""
     sglang: str = ""
-    """A model of slime's --sglang-config that plays the customer, served beside the policy; its
+    """A model of slime's --sglang-config that plays the user, served beside the policy; its
     endpoint is known when the run has started, so base-url, model and key-env are left out."""
     user_cache: Path | None = None
     """JSONL file of replies: recorded ones are replayed, others asked for and recorded."""
@@ -51,7 +55,11 @@ class UserConfig(ChatConfig):
     """Use recorded replies alone: no request is made, and one that is missing loses its episode."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> UserConfig:
+    def _fits_together(self) -> Self:
+        known = (*MODEL_USERS, "human", *self.own_strategies)
+        if self.strategy not in known:
+            hint = nearest(self.strategy, known)
+            raise ValueError(f"strategy: unknown {self.strategy!r}; {hint}")
         if self.sglang:
             self._check_served()
         host = urlsplit(self.base_url).hostname
@@ -70,12 +78,12 @@ class UserConfig(ChatConfig):
         for name in ("base_url", "model", "key_env"):
             if getattr(self, name) != type(self).model_fields[name].default:
                 dashed = name.replace("_", "-")
-                raise ValueError(f"sglang: slime serves the customer; leave {dashed} out")
+                raise ValueError(f"sglang: slime serves the user; leave {dashed} out")
         if self.strategy not in MODEL_USERS:
             raise ValueError(f"sglang: {self.strategy} asks no model")
 
-    def served_at(self, server: Callable[[str], str]) -> UserConfig:
-        """The same customer, with the endpoint that `server` gives for `sglang`."""
+    def served_at(self, server: Callable[[str], str]) -> Self:
+        """The same user, with the endpoint that `server` gives for `sglang`."""
         if not self.sglang:
             return self
         there = {
@@ -88,12 +96,12 @@ class UserConfig(ChatConfig):
 
 
 class UserMaker:
-    """Makes the customer of each episode; they share one client, one limiter and one cache.
+    """Makes the user of each episode; they share one model, one limiter and one cache.
 
     Attributes:
         config: As given.
-        name: Of every customer.
-        client: Asks the model; None if none is asked.
+        name: Of every user.
+        model: Plays the users; None if none is asked.
         cache: Recorded replies; None without.
     """
 
@@ -101,12 +109,16 @@ class UserMaker:
         self,
         config: UserConfig,
         *,
+        role: UserRole,
+        own: Mapping[str, Callable[[], User]] | None = None,
         environ: Mapping[str, str] = os.environ,
         terminal: Terminal | None = None,
     ) -> None:
         """
         Args:
-            config: Who plays the customer.
+            config: Who plays the user.
+            role: How a model is made to play one.
+            own: The benchmark's users without a model, by their strategy.
             environ: Where the key is.
             terminal: Where the person sits; this process's without it.
 
@@ -115,8 +127,10 @@ class UserMaker:
                 file or missing where it is to be replayed.
         """
         self.config = config
-        self.client: ChatClient | None = None
+        self.model: ChatModel | None = None
         self.cache: ReplyCache | None = None
+        self._role = role
+        self._own = dict(own or {})
         self._terminal = terminal
         asks_model = config.strategy in MODEL_USERS
         if config.strategy == "human" and terminal is None:
@@ -124,29 +138,35 @@ class UserMaker:
         if config.user_cache is not None:
             self.cache = ReplyCache(config.user_cache, must_exist=config.user_replay)
         if asks_model and not config.user_replay:
-            self.client = ChatClient(config, boundary=Boundary.USER, environ=environ)
-        named = user_name(config.strategy, config.model, config.temperature)
-        self.name = named if asks_model else self._plain().name
+            shared = {name: getattr(config, name) for name in ChatConfig.model_fields}
+            self.model = ChatModel("user", UserModelConfig(**shared), environ=environ)
+        named = user_name(config.strategy, role.version, config.model, config.temperature)
+        self.name = named if asks_model else self._uncached().name
 
     def __call__(self) -> User:
-        """A customer for one episode."""
+        """A user for one episode."""
         if self.cache is not None:
-            make = self._plain if self.client is not None else None
+            make = self._uncached if self.model is not None else None
             return CachedUser(make, self.cache, name=self.name)
-        return self._plain()
+        return self._uncached()
 
     @property
     def spend(self) -> Spend:
-        """What the customers cost so far."""
-        return self.client.spend if self.client is not None else Spend()
+        """What the users cost so far."""
+        return self.model.spend if self.model is not None else Spend()
+
+    async def check(self, deadline_s: float = CHECK_DEADLINE_S) -> None:
+        """Asks whether the model's endpoint is there; nothing where none is asked.
+
+        Raises:
+            BoundaryError: it does not answer.
+        """
+        if self.model is not None:
+            await self.model.check(deadline_s)
 
     def metrics(self) -> dict[str, float]:
         """`user/...`: requests, tokens, US dollars, repeats, rejections, cache hits and misses."""
-        row = dict(self.spend.row())
-        if self.client is not None:
-            row["retries"] = float(self.client.retries)
-            row["empty_replies"] = float(self.client.empty_replies)
-            row["rejections"] = float(self.client.limiter.rejections)
+        row = self.model.metrics() if self.model is not None else self.spend.row()
         if self.cache is not None:
             row["cache_hits"] = float(self.cache.hits)
             row["cache_misses"] = float(self.cache.misses)
@@ -154,14 +174,21 @@ class UserMaker:
 
     async def close(self) -> None:
         """Closes the connections of this event loop."""
-        if self.client is not None:
-            await self.client.close()
+        if self.model is not None:
+            await self.model.close()
 
-    def _plain(self) -> User:
-        if self.config.strategy == "offline":
-            return OfflineUser()
-        if self.config.strategy == "human":
+    def _uncached(self) -> User:
+        strategy = self.config.strategy
+        if strategy in self._own:
+            return self._own[strategy]()
+        if strategy == "human":
             assert self._terminal is not None
-            return HumanUser(self._terminal)
-        assert self.client is not None
-        return MODEL_USERS[self.config.strategy](self.client)
+            return HumanUser(self._terminal, stop=self._role.stop)
+        assert self.model is not None
+        return MODEL_USERS[strategy](
+            self.model,
+            self._role,
+            name=self.name,
+            deadline_s=self.config.deadline_s,
+            max_repeats=self.config.max_empty_replies,
+        )

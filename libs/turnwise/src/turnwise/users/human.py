@@ -1,4 +1,4 @@
-"""A customer played by a person at the terminal.
+"""A user played by a person at the terminal.
 
 > agent's words
 you: ...                    an empty line says nothing; /stop or the end of input stops
@@ -12,11 +12,8 @@ import threading
 from collections.abc import Sequence
 from typing import TextIO
 
-from taubench.task import STOP, Task
-
-from turnwise.users.protocol import UserReply
-
-_STOP_WORDS = (STOP, "/stop")
+from turnwise.printable import printable
+from turnwise.users.protocol import Exchange, Scenario, UserReply
 
 
 class Terminal:
@@ -32,8 +29,8 @@ class Terminal:
         self._lock = asyncio.Lock()
 
     def show(self, text: str) -> None:
-        """Writes lines."""
-        print(text, file=self._sink, flush=True)
+        """Writes lines; what could steer the terminal is shown as text."""
+        print(printable(text), file=self._sink, flush=True)
 
     async def ask(self, text: str) -> str | None:
         """Shows `text` and waits for a line; None at the end of input."""
@@ -58,32 +55,36 @@ class Terminal:
 
 
 class HumanUser:
-    """See the module. Implements `User`."""
+    """See the module. Implements `ResumableUser`."""
 
     name = "human"
 
-    def __init__(self, terminal: Terminal) -> None:
+    def __init__(self, terminal: Terminal, *, stop: str) -> None:
+        """
+        Args:
+            terminal: Where the person sits.
+            stop: The benchmark's marker that ends a conversation.
+        """
         self._terminal = terminal
+        self._stop = stop
 
-    async def reset(self, task: Task) -> str:
+    async def reset(self, scenario: Scenario) -> str:
         """Shows the part to play and waits for the first message."""
-        self._terminal.show(f"\n{task.id}: your part\n{task.instruction}\n")
-        first = await self._terminal.ask("You write to the support. /stop ends the chat.")
+        self._terminal.show(f"\n{scenario.id}: your part\n{scenario.instruction}\n")
+        first = await self._terminal.ask("You write first. /stop ends the chat.")
         return _clean(first or "")
 
     async def reply(self, agent_text: object) -> UserReply:
         """See `User`."""
         shown = agent_text if isinstance(agent_text, str) and agent_text.strip() else "(silence)"
         line = await self._terminal.ask(f"> {shown}")
-        if line is None or line.strip() in _STOP_WORDS:
-            return UserReply(STOP, done=True)
-        return UserReply(_clean(line), done=STOP in line)
+        if line is None or line.strip() in (self._stop, "/stop"):
+            return UserReply(self._stop, done=True)
+        return UserReply(_clean(line), done=self._stop in line)
 
-    async def resume(
-        self, task: Task, opening: str, exchanges: Sequence[tuple[str | None, UserReply]]
-    ) -> None:
+    async def resume(self, scenario: Scenario, opening: str, exchanges: Sequence[Exchange]) -> None:
         """Shows a conversation that was led elsewhere."""
-        self._terminal.show(f"\n{task.id}: your part\n{task.instruction}\n\nyou: {opening}")
+        self._terminal.show(f"\n{scenario.id}: your part\n{scenario.instruction}\n\nyou: {opening}")
         for heard, answer in exchanges:
             self._terminal.show(f"> {heard or '(silence)'}\nyou: {answer.text}")
 

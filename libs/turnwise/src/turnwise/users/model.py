@@ -1,4 +1,4 @@
-"""Customers played by a model: `llm`, `react`, `verify` and `reflection`.
+"""Users played by a model: `llm`, `react`, `verify` and `reflection`.
 
 | strategy     | requests for a message                                                          |
 |--------------|---------------------------------------------------------------------------------|
@@ -8,9 +8,9 @@
 | `reflection` | `llm`'s and a verdict on it; a wrong one is thought over, `MAX_REFLECTIONS`     |
 
 The last draft of `verify` and `reflection` is said whatever the verdict. All requests of a message
-share one deadline. How an answer is read, and when a stop is put off, is in
-`turnwise.users.markers`; what the agent says is stripped of markers, so that it cannot put them
-into the customer's mouth.
+share one deadline. What the model is told, how an answer is read and when a stop is put off is the
+benchmark's `UserRole`. An answer that holds no message, or one that is too long for a person, is
+asked for again a few times.
 """
 
 from __future__ import annotations
@@ -18,21 +18,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from taubench.task import STOP, Task
-
-from turnwise.engine.chat import ChatClient, Message
-from turnwise.episode import Boundary, BoundaryError
-from turnwise.users import prompts
-from turnwise.users.markers import (
-    Words,
-    puts_stop_off,
-    read_reply,
-    read_verdict,
-    read_words,
-    without_markers,
-    without_scratchpad,
-)
-from turnwise.users.protocol import UserReply
+from turnwise.episode import Boundary, BoundaryError, crossing
+from turnwise.models import FrozenModel, Message, without_scratchpad
+from turnwise.users.protocol import MAX_MESSAGE_CHARACTERS, Exchange, Scenario, UserReply
+from turnwise.users.role import UserMessage, UserRole
 
 MAX_DRAFTS = 3
 MAX_REFLECTIONS = 2
@@ -40,34 +29,53 @@ MAX_REMINDERS = 2
 
 
 class LlmUser:
-    """The model's answer is the message. Implements `User`; one conversation at a time."""
+    """The model's answer is the message. Implements `ResumableUser`; one conversation at a time.
+
+    Attributes:
+        name: `llm-1(MODEL,temperature=1)`: see `user_name`.
+    """
 
     strategy = "llm"
     thinks = False
 
-    def __init__(self, client: ChatClient) -> None:
-        self._client = client
-        self._task: Task | None = None
+    def __init__(
+        self,
+        model: FrozenModel,
+        role: UserRole,
+        *,
+        name: str,
+        deadline_s: float = 110.0,
+        max_repeats: int = 2,
+    ) -> None:
+        """
+        Args:
+            model: Plays the user.
+            role: What it is told, and how it is read.
+            name: For reports.
+            deadline_s: For each message, every request for it included.
+            max_repeats: How often an answer that holds no message is asked for again.
+        """
+        self.name = name
+        self._model = model
+        self._role = role
+        self._deadline_s = deadline_s
+        self._max_repeats = max_repeats
+        self._scenario: Scenario | None = None
         self._history: list[Message] = []
         self._dialogue: list[tuple[str, str]] = []
         self._stop_next = False
         self._over = False
         self._deadline = 0.0
 
-    @property
-    def name(self) -> str:
-        """`llm-1(MODEL,temperature=1)`: strategy, version of the prompts, model and temperature."""
-        return user_name(self.strategy, self._client.config.model, self._client.config.temperature)
-
-    async def reset(self, task: Task) -> str:
+    async def reset(self, scenario: Scenario) -> str:
         """See `User`. A stop in the first message is ignored.
 
         Raises:
             BoundaryError: no message could be had.
         """
-        self._start(task)
-        words = await self._next(opening=True)
-        return words.text
+        self._start(scenario)
+        message = await self._next(opening=True)
+        return message.text
 
     async def reply(self, agent_text: object) -> UserReply:
         """See `User`.
@@ -77,81 +85,76 @@ class LlmUser:
             BoundaryError: no message could be had, or the model says that its part does not
                 provide for this.
         """
-        if self._task is None:
+        if self._scenario is None:
             raise RuntimeError("reset() must come before reply()")
-        heard = _heard(agent_text)
+        heard = self._role.heard(agent_text)
         if self._over or self._stop_next:
             self._over = True
-            return UserReply(STOP, done=True)
+            return UserReply(self._role.stop, done=True)
         self._hear(heard)
-        words = await self._next(opening=False)
-        if words.stop and not puts_stop_off(heard, words):
+        message = await self._next(opening=False)
+        if message.stop and not self._role.puts_stop_off(heard, message):
             self._over = True
-            return UserReply(f"{words.text} {STOP}".strip(), done=True)
-        self._stop_next = words.stop
-        return UserReply(words.text)
+            return UserReply(self._shown(message), done=True)
+        self._stop_next = message.stop
+        return UserReply(message.text)
 
-    async def resume(
-        self, task: Task, opening: str, exchanges: Sequence[tuple[str | None, UserReply]]
-    ) -> None:
-        """Goes on with a conversation that was led elsewhere; asks nothing.
-
-        Args:
-            task: What it is about.
-            opening: The customer's first message.
-            exchanges: What the agent said and the customer's answer, in order.
-        """
-        self._start(task)
-        self._say(Words(opening), opening)
+    async def resume(self, scenario: Scenario, opening: str, exchanges: Sequence[Exchange]) -> None:
+        """See `ResumableUser`; asks nothing."""
+        self._start(scenario)
+        self._say(UserMessage(opening), opening)
         for heard, answer in exchanges:
-            self._hear(_heard(heard))
-            self._say(Words(answer.text, answer.done), answer.text)
+            self._hear(self._role.heard(heard))
+            self._say(UserMessage(answer.text, answer.done), answer.text)
             self._over = answer.done
 
-    def _start(self, task: Task) -> None:
-        self._task = task
-        rules = prompts.rules(task.instruction, STOP, thinks=self.thinks)
+    def _start(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        rules = self._role.rules(scenario.instruction, thinks=self.thinks)
         self._history = [{"role": "system", "content": rules}]
         self._dialogue = []
         self._stop_next = self._over = False
-        self._hear(prompts.GREETING)
+        self._hear(self._role.greeting)
 
     def _hear(self, words: str) -> None:
         self._history.append({"role": "user", "content": words})
         self._dialogue.append(("agent", words))
 
-    def _say(self, words: Words, answer: str) -> None:
+    def _say(self, message: UserMessage, answer: str) -> None:
         """Remembers a message, and `answer` as what the model has answered."""
         self._history.append({"role": "assistant", "content": answer})
-        said = f"{words.text} {STOP}".strip() if words.stop else words.text
-        self._dialogue.append(("customer", said))
+        self._dialogue.append(("user", self._shown(message)))
 
-    async def _next(self, *, opening: bool) -> Words:
-        self._deadline = asyncio.get_running_loop().time() + self._client.config.deadline_s
-        words, answer = await self._decide(opening)
-        if words.out_of_scope:
+    def _shown(self, message: UserMessage) -> str:
+        return f"{message.text} {self._role.stop}".strip() if message.stop else message.text
+
+    async def _next(self, *, opening: bool) -> UserMessage:
+        self._deadline = asyncio.get_running_loop().time() + self._deadline_s
+        message, answer = await self._decide(opening)
+        if message.out_of_scope:
             raise BoundaryError(Boundary.USER, f"{self.name} calls it out of scope: {answer[:200]}")
-        self._say(words, answer)
-        return words
+        self._say(message, answer)
+        return message
 
-    async def _decide(self, opening: bool) -> tuple[Words, str]:
+    async def _decide(self, opening: bool) -> tuple[UserMessage, str]:
         """The message, and what is remembered as the answer."""
         return await self._draft(opening)
 
-    async def _draft(self, opening: bool) -> tuple[Words, str]:
-        answer = await self._ask(self._history, lambda text: _says(read_words(text), opening))
-        words = read_words(answer)
-        return words, words.text or answer
+    async def _draft(self, opening: bool) -> tuple[UserMessage, str]:
+        read = self._role.read
+        answer = await self._ask(self._history, lambda text: _says(read(text), opening))
+        message = read(answer)
+        return message, message.text or answer
 
-    async def _labelled(self, history: Sequence[Message], opening: bool) -> tuple[Words, str]:
+    async def _labelled(self, history: Sequence[Message], opening: bool) -> tuple[UserMessage, str]:
         """An answer in two parts; the form is asked for again `MAX_REMINDERS` times."""
         asked = list(history)
         for _ in range(1 + MAX_REMINDERS):
             answer = await self._ask(asked, lambda text: bool(without_scratchpad(text)))
-            words = read_reply(answer)
-            if _says(words, opening):
-                return words, answer
-            reminder = {"role": "user", "content": prompts.format_reminder()}
+            message = self._role.read_labelled(answer)
+            if _says(message, opening):
+                return message, answer
+            reminder = {"role": "user", "content": self._role.reminder()}
             asked = [*history, {"role": "assistant", "content": answer}, reminder]
         raise BoundaryError(
             Boundary.USER,
@@ -160,21 +163,30 @@ class LlmUser:
         )
 
     async def _ask(self, messages: Sequence[Message], usable: Callable[[str], bool]) -> str:
+        answer = ""
         left_s = self._deadline - asyncio.get_running_loop().time()
-        reply = await self._client.complete(messages, usable=usable, deadline_s=left_s)
-        if not usable(reply.text):
-            raise BoundaryError(Boundary.USER, f"{self.name}: an answer without words")
-        return without_scratchpad(reply.text)
-
-    async def _judge(self, words: Words) -> tuple[bool, str]:
-        """Whether the part's player may say this, and why."""
-        assert self._task is not None
-        draft = f"{words.text} {STOP}".strip() if words.stop else words.text
-        question = prompts.check(self._task.instruction, self._dialogue, draft, STOP)
-        answer = await self._ask(
-            [{"role": "user", "content": question}], lambda text: read_verdict(text) is not None
+        async with crossing(Boundary.USER, deadline_s=max(0.0, left_s)):
+            for _ in range(1 + self._max_repeats):
+                answer = (await self._model.ask(messages)).text
+                if usable(answer):
+                    return without_scratchpad(answer)
+        raise BoundaryError(
+            Boundary.USER,
+            f"{self.name}: {1 + self._max_repeats} answers that hold no message, the last of "
+            f"{len(answer)} characters: {answer[:200]!r}",
         )
-        verdict = read_verdict(answer)
+
+    async def _judge(self, message: UserMessage) -> tuple[bool, str]:
+        """Whether the part's player may say this, and why."""
+        assert self._scenario is not None
+        question = self._role.check(
+            self._scenario.instruction, self._dialogue, self._shown(message)
+        )
+        read = self._role.read_verdict
+        answer = await self._ask(
+            [{"role": "user", "content": question}], lambda text: read(text) is not None
+        )
+        verdict = read(answer)
         assert verdict is not None
         return verdict
 
@@ -185,11 +197,9 @@ class ReactUser(LlmUser):
     strategy = "react"
     thinks = True
 
-    async def resume(
-        self, task: Task, opening: str, exchanges: Sequence[tuple[str | None, UserReply]]
-    ) -> None:
+    async def resume(self, scenario: Scenario, opening: str, exchanges: Sequence[Exchange]) -> None:
         """See `LlmUser.resume`; the thoughts of the messages so far are not known."""
-        await super().resume(task, opening, exchanges)
+        await super().resume(scenario, opening, exchanges)
         self._history = [
             {**message, "content": f"Reply: {message['content']}"}
             if message["role"] == "assistant"
@@ -197,7 +207,7 @@ class ReactUser(LlmUser):
             for message in self._history
         ]
 
-    async def _decide(self, opening: bool) -> tuple[Words, str]:
+    async def _decide(self, opening: bool) -> tuple[UserMessage, str]:
         return await self._labelled(self._history, opening)
 
 
@@ -206,12 +216,12 @@ class VerifyUser(LlmUser):
 
     strategy = "verify"
 
-    async def _decide(self, opening: bool) -> tuple[Words, str]:
+    async def _decide(self, opening: bool) -> tuple[UserMessage, str]:
         for _ in range(MAX_DRAFTS - 1):
-            words, answer = await self._draft(opening)
-            right, _ = await self._judge(words)
+            message, answer = await self._draft(opening)
+            right, _ = await self._judge(message)
             if right:
-                return words, answer
+                return message, answer
         return await self._draft(opening)
 
 
@@ -220,14 +230,15 @@ class ReflectionUser(LlmUser):
 
     strategy = "reflection"
 
-    async def _decide(self, opening: bool) -> tuple[Words, str]:
-        words, answer = await self._draft(opening)
+    async def _decide(self, opening: bool) -> tuple[UserMessage, str]:
+        stop = self._role.stop
+        message, answer = await self._draft(opening)
         for _ in range(MAX_REFLECTIONS):
-            right, reason = await self._judge(words)
+            right, reason = await self._judge(message)
             if right:
                 break
-            note = prompts.reflect(words.text or STOP, reason, STOP)
-            words, _ = await self._labelled(
+            note = self._role.reflect(message.text or stop, reason)
+            message, _ = await self._labelled(
                 [
                     *self._history,
                     {"role": "assistant", "content": answer},
@@ -235,8 +246,8 @@ class ReflectionUser(LlmUser):
                 ],
                 opening,
             )
-            answer = words.text or STOP
-        return words, answer
+            answer = message.text or stop
+        return message, answer
 
 
 MODEL_USERS: dict[str, type[LlmUser]] = {
@@ -244,16 +255,13 @@ MODEL_USERS: dict[str, type[LlmUser]] = {
 }
 
 
-def user_name(strategy: str, model: str, temperature: float | None) -> str:
-    """What a customer of these options is called in reports and caches."""
+def user_name(strategy: str, version: int, model: str, temperature: float | None) -> str:
+    """What a user of these options is called in reports and caches."""
     drawn = "" if temperature is None else f",temperature={temperature:g}"
-    return f"{strategy}-{prompts.VERSION}({model}{drawn})"
+    return f"{strategy}-{version}({model}{drawn})"
 
 
-def _heard(agent_text: object) -> str:
-    text = without_markers(agent_text) if isinstance(agent_text, str) else ""
-    return text if text.strip() else prompts.SILENCE
-
-
-def _says(words: Words, opening: bool) -> bool:
-    return bool(words.text) if opening else not words.empty
+def _says(message: UserMessage, opening: bool) -> bool:
+    if len(message.text) > MAX_MESSAGE_CHARACTERS:
+        return False
+    return bool(message.text) if opening else not message.empty

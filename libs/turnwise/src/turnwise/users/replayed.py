@@ -1,7 +1,6 @@
 """A user of an interrupted episode that goes on: its recorded messages first, then its own.
 
-A user with a memory is told the conversation by its method `resume(task, opening, exchanges)`,
-`exchanges` being (what the agent said, `UserReply`) in order. Any other user can't go on.
+A `ResumableUser` is told the conversation; any other can't go on.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from typing import Any
 
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.replay import Replay
-from turnwise.users.protocol import User, UserReply
+from turnwise.users.protocol import ResumableUser, User, UserReply
 
 NAME = "user"
 """Of the calls in the record."""
@@ -59,12 +58,11 @@ class ReplayedUser:
         return UserReply(said["text"], said["done"])
 
     async def _resume(self) -> None:
-        resume = getattr(self._user, "resume", None)
-        if resume is None:
+        if not isinstance(self._user, ResumableUser):
             raise BoundaryError(
                 Boundary.USER,
                 f"{self._user.name} has no resume: it can't go on with a conversation",
             )
         opening, *replies = self._kept
         exchanges = [(one["asked"]["heard"], UserReply(**one["answer"])) for one in replies]
-        await resume(self._task, opening["answer"], exchanges)
+        await self._user.resume(self._task, opening["answer"], exchanges)

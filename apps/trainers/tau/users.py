@@ -1,0 +1,48 @@
+"""Who plays the user: from options to users that answer."""
+
+from __future__ import annotations
+
+from taubench.users import UserConfig, UserMaker
+from turnwise.command import PreflightError
+from turnwise.config import ConfigError
+from turnwise.episode import BoundaryError
+from turnwise.method import Services
+
+
+def make_users(config: UserConfig, services: Services) -> UserMaker:
+    """
+    Raises:
+        ConfigError: they can't be had here.
+    """
+    if config.strategy == "human" and services.server is not None:
+        raise ConfigError(
+            "user.strategy: nobody sits at the terminals of a cluster's nodes; use llm or offline"
+        )
+    if config.sglang and services.server is None:
+        raise ConfigError("user.sglang: is for runs through slime, which serves it")
+    if services.server is not None:
+        try:
+            config = config.served_at(services.server)
+        except ConfigError as error:
+            raise ConfigError(f"user.sglang: {error}") from None
+    try:
+        return UserMaker(config, environ=services.environ)
+    except ConfigError as error:
+        raise ConfigError(f"user.{error}") from None
+
+
+async def ask_users(users: UserMaker, deadline_s: float) -> float:
+    """Finds out by one short request whether their endpoint answers, if they have one.
+
+    Returns:
+        Seconds until it answered.
+
+    Raises:
+        PreflightError: it does not.
+    """
+    if users.client is None:
+        return 0.0
+    try:
+        return await users.client.check(deadline_s=deadline_s, extra={"max_tokens": 16})
+    except BoundaryError as error:
+        raise PreflightError(f"user: no answer: {error}") from None

@@ -1,0 +1,146 @@
+"""When a message that a client sends back is the turn that was delivered to it.
+
+Clients write a turn down in their own way. A message is an echo of a turn if it is equal to it but
+for what stands in this list, and nothing else:
+
+1. whitespace around the text and around the reasoning;
+2. content as one text or as text parts, and None for no text;
+3. arguments of calls that are equal as JSON values of equal type (`1` is not `1.0`), however they
+   are spelled; arguments whose value a reader may change (repeated keys, numbers that a double
+   does not hold, no JSON at all) are compared as text;
+4. calls whose arguments are no JSON object, moved behind the others;
+5. the reasoning left out, or written between the think tags in front of the text;
+6. ids of calls left out;
+7. a stop string, which the engine took away, put back at the end.
+
+That one text holds the other never makes an echo. Keys of a message other than its text, reasoning
+and calls are not compared: clients add their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+
+# By what the closer of two echoes is known: ids before reasoning.
+_IDS, _REASONING = 2, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a turn says, by the rules above: equal for every way to write it down.
+
+    `calls` are (name, arguments) in order, those with broken arguments last; `ids` belong to them,
+    "" where there is none.
+    """
+
+    text: str
+    reasoning: str
+    calls: tuple[tuple[str, str], ...]
+    ids: tuple[str, ...]
+
+
+def said(message: Mapping[str, Any], tags: tuple[str, str]) -> Said:
+    """What an assistant message says. `tags` open and close reasoning that stands in the text."""
+    text = text_of(message.get("content")).strip()
+    reasoning = next(
+        (r for f in REASONING_FIELDS if isinstance(r := message.get(f), str) and r), ""
+    )
+    opening, closing = tags
+    if not reasoning and text.startswith(opening):
+        inner, found, rest = text[len(opening) :].partition(closing)
+        if found:
+            reasoning, text = inner, rest.strip()
+    calls, ids = _calls(message.get("tool_calls") or ())
+    return Said(text, reasoning.strip(), calls, ids)
+
+
+def echo(sent: Said, told: Said, stops: Sequence[str] = ()) -> int | None:
+    """How close a message comes to the turn that was sent, or None if it is no echo of it.
+
+    `stops` are stop strings that the engine took away. The number orders turns that say the same.
+    """
+    if sent.calls != told.calls:
+        return None
+    if sent.text != told.text and told.text not in {(sent.text + stop).strip() for stop in stops}:
+        return None
+    if told.reasoning and told.reasoning != sent.reasoning:
+        return None
+    if any(b and a and a != b for a, b in zip(sent.ids, told.ids, strict=True)):
+        return None
+    closeness = _IDS if any(told.ids) and told.ids == sent.ids else 0
+    return closeness + (_REASONING if told.reasoning == sent.reasoning else 0)
+
+
+def text_of(content: Any) -> str:
+    """Content as text: parts joined, nothing for None; a part that is no text as JSON."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(
+        part["text"]
+        if isinstance(part, Mapping) and isinstance(part.get("text"), str)
+        else json.dumps(part, sort_keys=True, default=str)
+        for part in content
+    )
+
+
+def _calls(calls: Sequence[Any]) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    sound: list[tuple[tuple[str, str], str]] = []
+    broken: list[tuple[tuple[str, str], str]] = []
+    for call in calls:
+        function = call.get("function", call)
+        spelled, is_object = arguments_of(function.get("arguments"))
+        row = ((str(function.get("name", "")), spelled), str(call.get("id") or ""))
+        (sound if is_object else broken).append(row)
+    rows = sound + broken
+    return tuple(row[0] for row in rows), tuple(row[1] for row in rows)
+
+
+class _Inexact(ValueError):
+    """A value that another reader of JSON may take for another one."""
+
+
+def arguments_of(arguments: Any) -> tuple[str, bool]:
+    """Arguments in one spelling for each value, and whether they are a JSON object."""
+    if not isinstance(arguments, str):
+        return json.dumps(arguments, sort_keys=True, default=str), isinstance(arguments, Mapping)
+    try:
+        value = json.loads(
+            arguments,
+            object_pairs_hook=_unique,
+            parse_float=_exact_float,
+            parse_constant=_refuse,
+        )
+    except (ValueError, RecursionError):
+        return "text " + arguments.strip(), _is_object(arguments)
+    return json.dumps(value, sort_keys=True), isinstance(value, dict)
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise _Inexact("repeated key")
+    return value
+
+
+def _exact_float(text: str) -> float:
+    value = float(text)
+    if not Decimal(text) == Decimal(repr(value)):
+        raise _Inexact("not a double")
+    return value
+
+
+def _refuse(name: str) -> Any:
+    raise _Inexact(name)

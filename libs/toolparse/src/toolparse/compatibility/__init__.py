@@ -1,0 +1,1 @@
+"""The shapes and the behaviour of other libraries."""

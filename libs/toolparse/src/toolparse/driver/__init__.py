@@ -1,0 +1,1 @@
+"""Text in, result out: one-shot and streamed, with the tools compiled."""

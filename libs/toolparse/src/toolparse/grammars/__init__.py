@@ -1,0 +1,1 @@
+"""The formats: the table of names, and a grammar for each family."""

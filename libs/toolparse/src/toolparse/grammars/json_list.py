@@ -1,0 +1,389 @@
+"""Objects without a close tag of their own: arrays of calls, and bare objects.
+
+`TaggedArray`: an open tag, a JSON array of calls, perhaps a close tag (Mistral, Cohere, ...).
+`BareArray`: the array alone, at the start of the text. `BareObjects`: Llama 3, objects after
+a tag or at the start of the text, `;` between them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from toolparse.driver.run import Run
+from toolparse.grammars.call_object import Keys, objects
+from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Span, Written, skip_space
+from toolparse.grammars.tagged_json import TaggedJson, json_fault
+from toolparse.repair import json_text
+from toolparse.scan.find import find_any
+from toolparse.scan.json_value import json_value
+
+
+class TaggedArray(Grammar):
+    """close: empty where the array ends the block; `alone`: one object may stand for the list."""
+
+    def __init__(
+        self,
+        open_tag: bytes,
+        close_tag: bytes = b"",
+        keys: Keys | None = None,
+        alone: bool = False,
+        calls_in_thought: bool = False,
+    ) -> None:
+        self.open = open_tag
+        self.close = close_tag
+        self.keys = keys or Keys()
+        self.alone = alone
+        self.calls_in_thought = calls_in_thought
+        self.pad = ""
+        self.ids = bool(keys) and self.keys.id == b'"tool_call_id"'
+        self.openers = (open_tag,)
+        super().__init__()
+
+    def write(self, calls: Sequence[Written]) -> str:
+        body = json.dumps(objects(self.keys, calls, self.ids), ensure_ascii=False)
+        return f"{self.open.decode()}{self.pad}{body}{self.close.decode()}"
+
+    def block(self, run: Run, at: int, n: int, final: bool) -> int:
+        return self.array(run, at, at + len(self.open), n, final)
+
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        opened = next((len(tag) for tag in self.openers if data.startswith(tag, at, n)), 0)
+        pos = skip_space(data, at + opened, n)
+        if data[pos : pos + 1] not in (b"", b"["):
+            return False
+        inner = skip_space(data, pos + 1, n)
+        return data[inner] in b"{]" if inner < n else None
+
+    def array(self, run: Run, at: int, pos: int, n: int, final: bool) -> int:
+        """The array at `pos` of the block at `at`."""
+        data = run.data
+        pos = skip_space(data, pos, n)
+        if pos >= n and not final:
+            return NEED_MORE
+        if self.close and data.startswith(self.close, pos, n):
+            end = pos + len(self.close)
+            run.add((at, end), fault=Fault("empty_body", pos), arguments=None)
+            return end
+        if data[pos : pos + 1] not in (b"{", b"[", b""):
+            after = self.mention(run, pos, n, final, (self.close,) if self.close else ())
+            if after != 0:
+                return after
+        code, offset, duplicate, _ = json_value(data, pos, n)
+        if code == 1:
+            return self.unclosed(run, at, n, final)
+        if code:
+            return self.broken(run, at, pos, offset, n, final, json_fault(code, offset))
+        after = skip_space(data, offset, n)
+        end = offset
+        if self.close:
+            if not data.startswith(self.close, after, n):
+                if self.close.startswith(bytes(data[after:n])):
+                    return self.unclosed(run, at, n, final)
+                kind = "bad_json" if data[after] in b"]}" else "extra_data"
+                return self.broken(run, at, pos, after, n, final, Fault(kind, after))
+            end = after + len(self.close)
+        self.elements(run, (at, end), pos, offset)
+        return end
+
+    def elements(self, run: Run, block: Span, pos: int, end: int) -> None:
+        """One attempt per object of the whole array data[pos:end]."""
+        data = run.data
+        if data[pos] != 0x5B:
+            if self.alone:
+                self.keys.add(run, block, pos, end)
+            else:
+                run.add(block, fault=Fault("not_object", pos), arguments=None)
+            return
+        at = skip_space(data, pos + 1, end)
+        if data[at] == 0x5D:
+            run.add(block, fault=Fault("empty_body", at), arguments=None)
+            return
+        while True:
+            _, after, _, _ = json_value(data, at, end)
+            self.keys.add(run, block, at, after)
+            at = skip_space(data, after, end)
+            if data[at] != 0x2C:
+                return
+            at = skip_space(data, at + 1, end)
+
+    def unclosed(self, run: Run, at: int, n: int, final: bool) -> int:
+        if not final:
+            run.wait = self.close or b"]"
+            return NEED_MORE
+        run.add((at, n), fault=Fault("unclosed", n), arguments=None)
+        return n
+
+    def broken(
+        self, run: Run, at: int, pos: int, offset: int, n: int, final: bool, fault: Fault
+    ) -> int:
+        closes = (self.close,) if self.close else ()
+        found, which = self.ahead(run, pos, offset, n, final, closes)
+        if found == WAIT:
+            run.wait = self.close or self.open
+            return NEED_MORE
+        end = n if found < 0 else found + (len(self.close) if which == 0 else 0)
+        body_end = n if found < 0 else found
+        if run.lenient and not run.in_think and (found >= 0 or not self.close):
+            salvaged = json_text.tolerant(bytes(run.data[pos:body_end]).decode("utf-8", "replace"))
+            if (
+                salvaged is not None
+                and isinstance(salvaged[0], list)
+                and "close_brackets" not in (() if self.close else salvaged[1])
+            ):
+                for item in salvaged[0]:
+                    self.salvage(run, (at, end), item, fault, salvaged[1])
+                if salvaged[0]:
+                    return end
+        run.add((at, end), fault=fault, arguments=None)
+        return end
+
+    def salvage(
+        self, run: Run, block: Span, item: Any, fault: Fault, made: tuple[str, ...]
+    ) -> None:
+        body = json.dumps(item).encode()
+        run.add(
+            block,
+            fault=fault,
+            repair=lambda: json_text.call_object(body, self.keys.name, self.keys.arguments, made),
+            arguments=None,
+        )
+
+
+class Mistral(TaggedArray):
+    """`[TOOL_CALLS] [{...}, ...]`, or `[TOOL_CALLS]NAME[ARGS]{...}` with the marker repeated."""
+
+    ARGS = b"[ARGS]"
+    CALL_ID = b"[CALL_ID]"
+    NAMED = re.compile(rb"\s*[A-Za-z0-9_.-]{1,128}")
+
+    def __init__(self) -> None:
+        super().__init__(b"[TOOL_CALLS]")
+        self.pad = " "
+
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        named = self.NAMED.match(data, at + len(self.open), n)
+        if named is None:
+            return super().begins(data, at, n)
+        if self.ARGS.startswith(bytes(data[named.end() : n][: len(self.ARGS)])):
+            return True if n - named.end() >= len(self.ARGS) else None
+        return data.startswith(self.CALL_ID, named.end(), n)
+
+    def block(self, run: Run, at: int, n: int, final: bool) -> int:
+        data = run.data
+        start = at + len(self.open)
+        pos = skip_space(data, start, n)
+        if pos >= n and not final:
+            return NEED_MORE
+        if pos >= n or data[pos] == 0x5B or data[pos] == 0x7B:
+            return self.array(run, at, pos, n, final)
+        limit = min(n, start + 256)
+        sep, _ = find_any(data, pos, limit, (self.ARGS, b"{", self.open))
+        if sep < 0 and limit == n:
+            return self.unclosed(run, at, n, final)
+        if sep < 0 or not data.startswith(self.ARGS, sep, n):
+            if b" " in data[pos : max(pos, sep)]:
+                after = self.mention(run, pos, n, final, ())
+                if after != 0:
+                    return after
+            fault = Fault("malformed_tag", pos, "[ARGS] is wanted after the name")
+            return self.broken(run, at, pos, max(pos, sep), n, final, fault)
+        native = None
+        name_end = sep
+        cut = data.find(self.CALL_ID, pos, sep)
+        if cut >= 0:
+            name_end = cut
+            native = data[cut + len(self.CALL_ID) : sep].decode("utf-8", "replace").strip()
+        name = data[pos:name_end].decode("utf-8", "replace").strip()
+        args = skip_space(data, sep + len(self.ARGS), n)
+        code, offset, duplicate, _ = json_value(data, args, n)
+        if code == 1:
+            if final:
+                run.add(
+                    (at, n),
+                    name=name,
+                    name_span=(pos, name_end),
+                    id=native,
+                    fault=Fault("unclosed", n),
+                    arguments=None,
+                )
+                return n
+            run.wait = b"}"
+            return NEED_MORE
+        if code:
+            return self.broken(run, at, args, offset, n, final, json_fault(code, offset))
+        wrong: Fault | None = None
+        if not name:
+            wrong = Fault("missing_name", pos)
+        elif duplicate >= 0:
+            wrong = Fault("duplicate_key", duplicate)
+        elif data[args] != 0x7B:
+            wrong = Fault("args_not_object", args)
+        run.add(
+            (at, offset),
+            name=name or None,
+            name_span=(pos, name_end),
+            id=native,
+            args_span=(args, offset),
+            fault=wrong,
+        )
+        return offset
+
+
+class BareArray(TaggedArray):
+    """An array of calls at the start of the text, perhaps in a code fence, or after a tag."""
+
+    FENCE = b"```json"
+    uniform = False
+
+    def __init__(self, openers: tuple[bytes, ...], keys: Keys | None = None) -> None:
+        super().__init__(openers[0] if openers else b"[TOOL_CALLS]", b"", keys)
+        self.openers = openers
+        Grammar.__init__(self)
+
+    def write(self, calls: Sequence[Written]) -> str:
+        return json.dumps(objects(self.keys, calls), ensure_ascii=False)
+
+    def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
+        if not run.attempts:
+            at = skip_space(run.data, pos, n)
+            if run.at_start(at) and run.data[at : at + 1] in (b"[", b"`"):
+                return at, self.first_opener
+        return super().find(run, pos, n, final)
+
+    def block(self, run: Run, at: int, n: int, final: bool) -> int:
+        data = run.data
+        pos = at
+        for tag in (*self.openers, self.FENCE, b"```"):
+            if data.startswith(tag, at, n):
+                pos = at + len(tag)
+                break
+        else:
+            if data[at] == 0x60 and not final and n - at < len(self.FENCE):
+                return NEED_MORE
+        pos = skip_space(data, pos, n)
+        if pos + 1 >= n and not final:
+            return NEED_MORE
+        inner = skip_space(data, pos + 1, n)
+        if inner >= n and not final:
+            return NEED_MORE
+        looks = data[pos : pos + 1] == b"[" and data[inner : inner + 1] == b"{"
+        if not looks:
+            return at + 1
+        after = self.array(run, at, pos, n, final)
+        if after >= 0 and data[at] == 0x60:
+            closed = skip_space(data, after, n)
+            if data.startswith(b"```", closed, n):
+                run.markup.append((closed, closed + 3))
+                return closed + 3
+        return after
+
+
+class BareObjects(TaggedJson):
+    """Objects after the tag, or at the start of the text; `;` between them."""
+
+    uniform = False
+
+    def __init__(self, tag: bytes, separator: bytes = b";") -> None:
+        super().__init__(tag, b"\x00", (b"name",), (b"parameters", b"arguments"))
+        self.separator = separator
+        self.keys = Keys(("name",), ("parameters", "arguments"))
+
+    def write(self, calls: Sequence[Written]) -> str:
+        written = [json.dumps(item, ensure_ascii=False) for item in objects(self.keys, calls)]
+        if self.separator == self.open:
+            return "".join(f"{self.open.decode()} {item}" for item in written)
+        tag = self.open.decode() if len(written) > 1 else ""
+        return tag + self.separator.decode().join(written)
+
+    def find(self, run: Run, pos: int, n: int, final: bool) -> tuple[int, int]:
+        at = skip_space(run.data, pos, n)
+        if run.data[at : at + 1] == b"{" and run.at_start(at) and not run.attempts:
+            return at, self.first_opener
+        return super().find(run, pos, n, final)
+
+    def block(self, run: Run, at: int, n: int, final: bool) -> int:
+        data = run.data
+        tagged = data.startswith(self.open, at, n)
+        pos = skip_space(data, at + len(self.open) if tagged else at, n)
+        if tagged and pos >= n:
+            if not final:
+                return NEED_MORE
+            run.add((at, n), fault=Fault("unclosed", n), arguments=None)
+            return n
+        if tagged and data[pos] != 0x7B:
+            run.add((at, pos), fault=Fault("not_object", pos), arguments=None)
+            return pos
+        return self.objects(run, at, pos, n, final, tagged)
+
+    def follows(self, run: Run, pos: int, n: int, final: bool) -> int:
+        """The start of the next object behind a separator, -2 where there is none, NEED_MORE."""
+        data = run.data
+        at = skip_space(data, pos, n)
+        if at >= n and not final:
+            return NEED_MORE
+        if not data.startswith(self.separator, at, n):
+            partial = not final and self.separator.startswith(bytes(data[at:n]))
+            return NEED_MORE if partial else -2
+        start = skip_space(data, at + len(self.separator), n)
+        if start >= n and not final:
+            return NEED_MORE
+        return start if data[start : start + 1] == b"{" else -2
+
+    def within(self, run: Run, pos: int, n: int, final: bool) -> int:
+        """At a further object, whose separator was seen."""
+        start = self.follows(run, pos, n, final)
+        if start < 0:
+            return start
+        after = self.objects(run, start, start, n, final, True)
+        if after >= 0:
+            run.markup.append((pos, start))
+        return after
+
+    def objects(self, run: Run, at: int, pos: int, n: int, final: bool, tagged: bool) -> int:
+        """One object; `at` is where its tag began."""
+        data = run.data
+        code, offset, duplicate, members = json_value(data, pos, n)
+        if code == 1 and not final:
+            run.wait = b"}"
+            return NEED_MORE
+        name, name_span, args_span = self.parts(run, members)
+        if not tagged and name is None:
+            # An answer that is JSON is no call.
+            return n if code == 1 else max(offset, pos + 1)
+        if at != pos:
+            run.markup.append((at, pos))
+        if code == 1:
+            run.inside = False
+            run.add(
+                (pos, n), name=name, name_span=name_span, fault=Fault("unclosed", n), arguments=None
+            )
+            return n
+        if code:
+            found = data.find(self.open, offset, n)
+            if found < 0 and not final:
+                run.wait = self.open
+                return NEED_MORE
+            end = n if found < 0 else found
+            run.inside = False
+            run.add(
+                (at, end),
+                name=name,
+                name_span=name_span,
+                fault=json_fault(code, offset),
+                repair=self.keys.repairer(run, pos, end, ()),
+                arguments=None,
+            )
+            return end
+        more = self.follows(run, offset, n, final)
+        if more == NEED_MORE:
+            return NEED_MORE
+        run.inside = more >= 0
+        if at != pos and run.inside:
+            # A tag that opens several calls belongs to none of them.
+            run.markup.append((at, pos))
+            at = pos
+        self.keys.add(run, (at, offset), pos, offset)
+        return offset

@@ -1,0 +1,1 @@
+"""What `lenient` mode makes of a faulty call."""

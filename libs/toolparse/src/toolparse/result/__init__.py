@@ -1,0 +1,1 @@
+"""What a parse gives: calls, errors, flags, spans."""

@@ -1,0 +1,1 @@
+"""Reading bytes: tags, JSON values, Python literals, key/value tags."""

@@ -1,0 +1,194 @@
+"""One call of the key/value family, read tag by tag.
+
+A call of the key/value family is `call_open NAME name_end (key_open KEY key_end [ATTR
+value_open] VALUE value_close)* call_close`, white space between the parts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from toolparse.scan.find import find_any
+
+# What scan_call found: the call; the end of the text; a fault of the name, of a tag, of a
+# value that is never closed, of a value that holds its own opening tag.
+OK, MORE, NAME, TAG, VALUE, REPEATED = range(6)
+
+NAME_LIMIT: Final = 256
+_CDATA: Final = b"<![CDATA["
+_SPACE: Final = b" \t\r\n"
+
+# key_start, key_end, attributes_start, attributes_end, value_start, value_end
+Pair = tuple[int, int, int, int, int, int]
+Scanned = tuple[int, int, int, int, list[Pair]]
+
+
+class Shape(NamedTuple):
+    """The tags of a format. An empty `name_end` ends a name at a newline or a tag."""
+
+    call_open: bytes
+    name_end: bytes
+    key_open: bytes
+    key_end: bytes
+    value_open: bytes
+    value_close: bytes
+    call_close: bytes
+    section_open: bytes
+    section_close: bytes
+    framed: bool
+    line_keys: bool
+    attributes: bool
+    type_open: bytes = b""
+    type_close: bytes = b""
+    cdata: bool = False
+
+
+def skip_space(data: bytes | bytearray, pos: int, n: int) -> int:
+    while pos < n and data[pos] in _SPACE:
+        pos += 1
+    return pos
+
+
+def scan_name(shape: Shape, data: bytes | bytearray, pos: int, n: int) -> tuple[int, int, int]:
+    """(code, end of the name, offset after it)."""
+    stop = min(n, pos + NAME_LIMIT)
+    if not shape.name_end:
+        end = pos
+        while end < stop and data[end] not in b"\n<":
+            end += 1
+        if end == n:
+            return MORE, n, n
+        return (NAME, pos, pos) if end == stop else (OK, end, end)
+    at = pos
+    while at < stop:
+        if data.startswith(shape.name_end, at, n):
+            return (NAME, pos, pos) if at == pos else (OK, at, at + len(shape.name_end))
+        if data[at] in b"<\n" and not shape.name_end.startswith(bytes(data[at:n])):
+            return NAME, at, at
+        at += 1
+    return (MORE, n, n) if stop == n else (NAME, pos, pos)
+
+
+def _key(shape: Shape, data: bytes | bytearray, pos: int, n: int) -> tuple[int, tuple[int, ...]]:
+    """(code, (key_start, key_end, attributes_start, attributes_end, value_start) or offset)."""
+    stop = min(n, pos + NAME_LIMIT)
+    at = data.find(shape.key_end, pos, stop)
+    if at < 0:
+        return (MORE, (n,)) if stop == n else (TAG, (pos,))
+    if at == pos or b"\n" in data[pos:at] or b"<" in data[pos:at]:
+        return TAG, (pos,)
+    after = at + len(shape.key_end)
+    if shape.attributes:
+        end = data.find(b">", after, min(n, after + NAME_LIMIT))
+        if end < 0:
+            return (MORE, (n,)) if after + NAME_LIMIT >= n else (TAG, (after,))
+        if b"<" in data[after:end] or b"\n" in data[after:end]:
+            return TAG, (after,)
+        return OK, (pos, at, after, end, end + 1)
+    if shape.value_open:
+        start = skip_space(data, after, n)
+        kind = (after, after)
+        if shape.type_open and data.startswith(shape.type_open, start, n):
+            head = start + len(shape.type_open)
+            end = data.find(shape.type_close, head, min(n, head + NAME_LIMIT))
+            if end < 0:
+                return (MORE, (n,)) if head + NAME_LIMIT >= n else (TAG, (start,))
+            kind = (head, end)
+            start = skip_space(data, end + len(shape.type_close), n)
+        if not data.startswith(shape.value_open, start, n):
+            if shape.type_open.startswith(bytes(data[start:n])) and shape.type_open:
+                return MORE, (n,)
+            if shape.value_open.startswith(bytes(data[start:n])):
+                return MORE, (n,)
+            return TAG, (start,)
+        return OK, (pos, at, *kind, start + len(shape.value_open))
+    return OK, (pos, at, after, after, after)
+
+
+def _value_end(
+    shape: Shape, data: bytes | bytearray, key: bytes, pos: int, n: int, final: bool
+) -> tuple[int, int]:
+    """(code, offset of the tag that closes the value, or of the fault)."""
+    markers = (shape.value_close, shape.call_close, shape.key_open)
+    closers = (shape.section_close or shape.call_open, shape.call_open, shape.section_open)
+    at = pos
+    if shape.cdata and data.startswith(_CDATA, pos, n):
+        at = data.find(b"]]>", pos, n)
+        if at < 0:
+            return MORE, n
+    elif shape.cdata and _CDATA.startswith(bytes(data[pos:n])):
+        return MORE, n
+    while True:
+        at, which = find_any(data, at, n, markers)
+        if at < 0:
+            return MORE, n
+        if which == 0:
+            return OK, at
+        if which == 1:
+            after = skip_space(data, at + len(shape.call_close), n)
+            rest = bytes(data[after : after + max(map(len, closers))][: n - after])
+            if any(tag and rest.startswith(tag) for tag in closers):
+                return VALUE, at
+            if any(tag.startswith(rest) for tag in closers if tag):
+                # The text ends where this would be decided.
+                return (VALUE, at) if final else (MORE, n)
+        elif not shape.line_keys or (at and data[at - 1] == 0x0A):
+            start = at + len(shape.key_open)
+            same = data.startswith(key + shape.key_end, start, n)
+            if not final and n - start < len(key) + len(shape.key_end):
+                return MORE, n
+            return (REPEATED if same else VALUE), at
+        at += 1
+
+
+def scan_call(shape: Shape, data: bytes | bytearray, pos: int, n: int, final: bool) -> Scanned:
+    """Reads one call whose name begins at `pos`, up to its close tag.
+
+    Gives (code, offset, name_start, name_end, pairs): `offset` is the end of the call or
+    the fault, `pairs` the arguments that were read whole.
+    """
+    pairs: list[Pair] = []
+    name_start = pos
+    code, name_end, pos = scan_name(shape, data, pos, n)
+    if code != OK:
+        return code, pos, -1, -1, pairs
+    while name_end > name_start and data[name_end - 1] in _SPACE:
+        name_end -= 1
+    while name_start < name_end and data[name_start] in _SPACE:
+        name_start += 1
+    while True:
+        pos = skip_space(data, pos, n)
+        if data.startswith(shape.call_close, pos, n):
+            return OK, pos + len(shape.call_close), name_start, name_end, pairs
+        if not data.startswith(shape.key_open, pos, n):
+            rest = bytes(data[pos:n])
+            partial = shape.call_close.startswith(rest) or shape.key_open.startswith(rest)
+            return (MORE if partial else TAG), (n if partial else pos), name_start, name_end, pairs
+        code, key = _key(shape, data, pos + len(shape.key_open), n)
+        if code != OK:
+            return code, key[0], name_start, name_end, pairs
+        start = key[4]
+        code, end = _value_end(shape, data, bytes(data[key[0] : key[1]]), start, n, final)
+        if code != OK:
+            return code, end, name_start, name_end, pairs
+        pos = end + len(shape.value_close)
+        if shape.framed:
+            start, end = unframed(data, start, end)
+        pairs.append((key[0], key[1], key[2], key[3], start, end))
+
+
+def unframed(data: bytes | bytearray, start: int, end: int) -> tuple[int, int]:
+    """Without the one newline on each side that the template writes.
+
+    A carriage return before the last newline is the value's own unless the frame began with one.
+    """
+    carriage = start + 1 < end and data[start] == 0x0D and data[start + 1] == 0x0A
+    if carriage:
+        start += 2
+    elif start < end and data[start] == 0x0A:
+        start += 1
+    if start < end and data[end - 1] == 0x0A:
+        end -= 1
+        if carriage and start < end and data[end - 1] == 0x0D:
+            end -= 1
+    return start, end

@@ -1,0 +1,32 @@
+"""Text from outside, made harmless for terminals and logs."""
+
+from __future__ import annotations
+
+import re
+
+# C0 and C1 controls (an escape sequence begins with one), line and paragraph separators, and what
+# reorders or hides the text around it: Unicode TR 36, section 3.
+_HARMFUL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str) -> str:
+    """`text` with each control and formatting character as its escape, such as `\\x1b`.
+
+    Line feeds and tabs stay; the result can be encoded as UTF-8. Doing it twice changes nothing.
+    """
+    return _HARMFUL.sub(lambda found: _escaped(ord(found[0])), text)
+
+
+def one_line(text: str, limit: int) -> str:
+    """The first `limit` characters of `text` on one line, printable."""
+    # More than `limit` is looked at, since white space is joined; the rest of a megabyte is not.
+    return printable(" ".join(text[: 8 * limit].split()))[:limit]
+
+
+def _escaped(code: int) -> str:
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
