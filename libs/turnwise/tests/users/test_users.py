@@ -134,8 +134,9 @@ class Forgetful:
 async def test_who_can_not_go_on_says_so_at_the_user(tmp_path: Path) -> None:
     forgetful: User = Forgetful()
     assert not isinstance(forgetful, ResumableUser)
-    said = [{"asked": None, "answer": "Hi."}]
-    replayed = ReplayedUser(forgetful, Replay({"user": said}))
+    before = Replay()
+    await ReplayedUser(forgetful, before).reset(Errand())
+    replayed = ReplayedUser(forgetful, Replay(before.calls))
     assert await replayed.reset(Errand()) == "Hi."
     cache = ReplyCache(tmp_path / "replies.jsonl")
     first, second = (CachedUser(Forgetful, cache, name="f") for _ in range(2))
@@ -147,12 +148,12 @@ async def test_who_can_not_go_on_says_so_at_the_user(tmp_path: Path) -> None:
 
 
 async def test_an_interrupted_conversation_goes_on_with_a_model_that_is_told_it() -> None:
+    before = Replay()
+    first = ReplayedUser(user("One loaf.", "Rye.")[0], before)
+    await first.reset(Errand())
+    await first.reply("Which?")
     played, model = user("A big one.")
-    said = [
-        {"asked": None, "answer": "One loaf."},
-        {"asked": {"heard": "Which?"}, "answer": {"text": "Rye.", "done": False}},
-    ]
-    replayed = ReplayedUser(played, Replay({"user": said}))
+    replayed = ReplayedUser(played, Replay(before.calls))
     assert await replayed.reset(Errand()) == "One loaf."
     assert await replayed.reply("Which?") == UserReply("Rye.")
     assert not model.asked
