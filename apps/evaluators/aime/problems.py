@@ -163,7 +163,7 @@ def _question(row: Row, key: str) -> str:
         raise ConfigError(
             f"{row.where}: {key}: the question itself asks for {form}, and is graded by its last"
             " \\boxed{}: a model that obeys it would score 0. Take what frames the question off"
-            " (apps/trainers/agentflow:prepare does, for DAPO-Math-17K)"
+            " (apps/trainers/agentflow/data:prepare does, for DAPO-Math-17K)"
         )
     return value
 

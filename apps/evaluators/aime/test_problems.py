@@ -92,7 +92,7 @@ def test_a_question_that_asks_for_another_form_of_answer_is_noticed(
     path = write(tmp_path / "a.jsonl", ROW, {"prompt": question, "label": "1"})
     with pytest.raises(ConfigError, match="a.jsonl:2: prompt: the question itself asks for") as e:
         load(path)
-    assert form in str(e.value) and "agentflow:prepare" in str(e.value)
+    assert form in str(e.value) and "agentflow/data:prepare" in str(e.value)
 
 
 @pytest.mark.parametrize(

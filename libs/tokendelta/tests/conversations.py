@@ -134,6 +134,19 @@ CONVERSATIONS = [
         tools=True,
     ),
     Conversation(
+        "thinking with text beside a call, an answer without, then a user",
+        [
+            _user("Where is order 7?"),
+            _assistant("I will look.", "I must look.", _ONE),
+            _tool("sent"),
+            _assistant("It was sent."),
+            _user("Thanks."),
+            _assistant("You are welcome."),
+            _user("Bye."),
+        ],
+        tools=True,
+    ),
+    Conversation(
         "content beside calls",
         [
             _SYSTEM,

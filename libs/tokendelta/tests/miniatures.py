@@ -127,6 +127,38 @@ TOOLS_MOVE = (
     + _PROMPT
 )
 ALWAYS_PROMPTS = APPEND_ONLY.replace("{% if add_generation_prompt %}", "{% if true %}")
+LONG_ENDING = (
+    "{% for m in messages %}<|start|>{{ m.role }}<|text|>{{ m.content or '' }}<|end_text|>"
+    + _CALLS
+    + "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|start|>assistant<|text|>{% endif %}"
+)
+TEXT_ENDING = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content or '' }}"
+    + _CALLS
+    + "{{ '\n(over)' }}<|im_end|>\n{% endfor %}"
+    + "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+)
+FORGETS_THINKING = (
+    "[gMASK]<sop>{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{% if m.role == 'tool' %}"
+    "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|observation|>{% endif %}"
+    "\n<tool_response>{{ m.content }}</tool_response>{% elif m.role == 'assistant' %}"
+    "{% set text = m.content or '' %}{% set why = m.reasoning_content or '' %}"
+    "{% if '</think>' in text %}{% set why = text.split('</think>')[0].split('<think>')[-1] %}"
+    "{% set text = text.split('</think>')[-1].lstrip('\n') %}{% endif %}"
+    "<|assistant|>\n<think>{{ why.strip() if loop.index0 > ns.last else '' }}</think>\n{{ text }}"
+    + _CALLS
+    + "{% else %}<|{{ m.role }}|>\n{{ m.content }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+    "{# <|user|> <|assistant|> <|system|> #}"
+)
+LOOKS_UP_CALLS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}{% if m.role == 'tool' %} of "
+    "{% for a in messages %}{% for c in a.tool_calls or [] %}{% if c.id == m.tool_call_id %}"
+    "{{ c.function.name }}{% endif %}{% endfor %}{% endfor %}{% endif %}{{ '\n' }}"
+    "{{ m.content or '' }}" + _CALLS + "<|im_end|>\n{% endfor %}" + _PROMPT
+)
 STRICT = (
     "{% for m in messages %}{% if m.role in ('system', 'tool') %}{{ raise_exception('No.') }}"
     "{% endif %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
@@ -152,6 +184,10 @@ MINIATURES = {
     "names calls": Miniature(NAMES_CALLS, "terminator"),
     "tools move": Miniature(TOOLS_MOVE, "terminator"),
     "always prompts": Miniature(ALWAYS_PROMPTS, "terminator"),
+    "long ending": Miniature(LONG_ENDING, "terminator"),
+    "text ending": Miniature(TEXT_ENDING, "terminator"),
+    "forgets thinking": Miniature(FORGETS_THINKING, "header", bos="[gMASK]", eos="<|endoftext|>"),
+    "looks up calls": Miniature(LOOKS_UP_CALLS, "terminator"),
     "strict": Miniature(STRICT, "terminator"),
     "dated": Miniature(DATED, "terminator"),
 }

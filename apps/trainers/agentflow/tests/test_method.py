@@ -12,10 +12,12 @@ from aiohttp import web
 from turnwise.answers import Check, MathVerifier
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
-from turnwise.engine.scripted import Reply
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.method import Services, find_method, make_method
 from turnwise.models import ModelConfig
+from turnwise.models.client import ChatClient
+from turnwise.models.config import ChatConfig
+from turnwise.policy import EndpointPolicy
 from turnwise.testing import ScriptedEngine, byte_policy, byte_profile, decode, say
 
 from apps.trainers.agentflow.config import AgentFlowOptions, ModelsConfig
@@ -106,11 +108,11 @@ def test_a_label_may_be_any_json_value_that_has_one_answer(label: Any) -> None:
     ("changes", "words"),
     [
         ({"prompt": " "}, "has no question"),
-        ({"prompt": 7}, "has no question: 7"),
+        ({"prompt": 7}, "has no question, found 7"),
         ({"prompt": []}, "has no question"),
         ({"prompt": chat(None)}, "has no question"),
         *(
-            ({"label": label}, "has no answer.* is --label-key right")
+            ({"label": label}, "label: (expected a text or a number|is empty|is nan)")
             for label in (None, " ", True, [], ["1", "2"], {"answer": "42"}, {})
         ),
     ],
@@ -217,21 +219,28 @@ async def test_options_that_name_what_there_is_not_are_refused_before_anything_i
         await method_of(options).open(Services(environ={}))
 
 
-async def test_models_of_an_endpoint_help_and_are_counted() -> None:
-    said: list[str] = []
+ANSWERS = (
+    ("Choose the single next step", step("base_generator")),
+    ("Before any tool is used", "It multiplies."),
+    ("A planner chose", '{"query": "6*7"}'),
+    ("Decide whether", "Conclusion: STOP"),
+    ("Answer the question", r"\boxed{42}"),
+)
+
+
+def answer_to(prompt: str) -> str:
+    """What a planner or a helper says that is asked by the full prompts."""
+    return next((answer for words, answer in ANSWERS if words in prompt), "42")
+
+
+@asynccontextmanager
+async def endpoint(said: list[str]) -> AsyncIterator[str]:
+    """The URL of a model that plays every part; notes what it was asked."""
 
     async def complete(request: web.Request) -> web.Response:
         body = await request.json()
-        prompt = body["messages"][-1]["content"]
-        said.append(prompt)
-        answer = "42"
-        if prompt.startswith("A planner chose"):
-            answer = '{"query": "6*7"}'
-        elif prompt.startswith("Decide whether"):
-            answer = "Conclusion: STOP"
-        elif prompt.startswith("Answer the question"):
-            answer = r"\boxed{42}"
-        choice = {"message": {"content": answer}, "finish_reason": "stop"}
+        said.append(body["messages"][-1]["content"])
+        choice = {"message": {"content": answer_to(said[-1])}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 3, "completion_tokens": 2}
         return web.json_response({"choices": [choice], "usage": usage})
 
@@ -241,15 +250,19 @@ async def test_models_of_an_endpoint_help_and_are_counted() -> None:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    port = runner.addresses[0][1]
-    frozen = {"models": {"base": {"sglang": "frozen"}}, "tools": ["base_generator"]}
-    served = {"frozen": f"http://127.0.0.1:{port}/v1"}
     try:
-        async with opened(frozen, server=served.__getitem__) as method:
-            episode = await method.run(rollout(PRODUCT), policy(*TURNS)[0])
-            assert method.players() == {"helpers": "base frozen", "judge": "rule"}
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
         await runner.cleanup()
+
+
+async def test_models_of_an_endpoint_help_and_are_counted() -> None:
+    said: list[str] = []
+    frozen = {"models": {"base": {"sglang": "frozen"}}, "tools": ["base_generator"]}
+    async with endpoint(said) as url:
+        async with opened(frozen, server={"frozen": url}.__getitem__) as method:
+            episode = await method.run(rollout(PRODUCT), policy(*TURNS)[0])
+            assert method.players() == {"helpers": "base frozen", "judge": "rule"}
     assert (episode.ending.label, episode.score) == ("finished", 1.0)
     assert len(said) == 1 + 4
     planner = episode.metrics["prompt_tokens"] + episode.metrics["sampled_tokens"]
@@ -257,21 +270,22 @@ async def test_models_of_an_endpoint_help_and_are_counted() -> None:
     assert method.metrics()["model/base/requests"] == 5
 
 
-async def test_the_policy_s_own_engine_can_help() -> None:
-    def answers(prompt_ids: Any) -> Reply:
-        prompt = decode(prompt_ids)
-        for words, answer in (
-            ("Choose the single next step", step("base_generator")),
-            ("Before any tool is used", "It multiplies."),
-            ("A planner chose", '{"query": "6*7"}'),
-            ("Decide whether", "Conclusion: STOP"),
-            ("Answer the question", r"\boxed{42}"),
-        ):
-            if words in prompt:
-                return say(answer)
-        return say("42")
+async def test_a_planner_behind_an_endpoint_is_evaluated_by_the_same_loop() -> None:
+    said: list[str] = []
+    question = Question("<|im_end|> What is 6 * 7 + 0?", "42")
+    async with endpoint(said) as url:
+        client = ChatClient(ChatConfig(base_url=url, model="m"), boundary=Boundary.ENGINE)
+        async with opened(RULES) as method:
+            episode = await method.run(rollout(question), EndpointPolicy(client=client))
+        await client.close()
+    assert (episode.ending.label, episode.score) == ("finished", 1.0)
+    assert episode.segments == () and len(said) == 2
+    assert not any("<|im_end|>" in prompt for prompt in said)
+    assert episode.metrics["turns"] == 2 and episode.metrics["prompt_tokens"] == 6
 
-    engine = ScriptedEngine(answers)
+
+async def test_the_policy_s_own_engine_can_help() -> None:
+    engine = ScriptedEngine(lambda prompt_ids: say(answer_to(decode(prompt_ids))))
     made = byte_policy(engine)
     local = {"models": {"base": {"local": True}}, "tools": ["base_generator"]}
     async with opened(local, policy=made) as method:

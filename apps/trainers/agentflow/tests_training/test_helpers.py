@@ -4,14 +4,11 @@ import asyncio
 import inspect
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 import tokendelta
-from apps.trainers.agentflow.embedded import CEILING, FixedPlanner, baselines, embedded
-from apps.trainers.agentflow.problems import make_problems
-from apps.trainers.agentflow.services import OnMalformed, Question
-from apps.trainers.agentflow.tokenizer import train_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -20,17 +17,22 @@ from turnwise.command import PreflightError
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
 from turnwise.policy import Policy
+from turnwise.rollout import Rollout
 
-from apps.trainers.agentflow import embedded as embedded_module
-from apps.trainers.agentflow import prompts, sections
-from apps.trainers.agentflow.episode import run_episode
-from apps.trainers.agentflow.helpers import RuleModel, rule_models
+from apps.trainers.agentflow import method as method_module
+from apps.trainers.agentflow.laptop.baselines import CEILING, FixedPlanner
+from apps.trainers.agentflow.laptop.method import laptop_method
+from apps.trainers.agentflow.laptop.problems import make_problems
+from apps.trainers.agentflow.laptop.rules import RuleModel, rule_models
+from apps.trainers.agentflow.laptop.tokenizer import train_tokenizer
+from apps.trainers.agentflow.prompts import base, sections
+from apps.trainers.agentflow.question import Question
 
 TOKENIZER = train_tokenizer(["user\nassistant\nTool Name: python_coder"], vocab_size=300)
 PROFILE = tokendelta.Profile.from_tokenizer(TOKENIZER)
-LARGE = Question("large", "Compute 4837 * 2931 - 806.", str(4837 * 2931 - 806))
-STORY = Question("story", "Anna has 9 apples and gives 4 of them to Ben. How many are left?", "5")
-FACT = Question("fact", "How many sides does a hexagon have?", "6")
+LARGE = Question("Compute 4837 * 2931 - 806.", str(4837 * 2931 - 806))
+STORY = Question("Anna has 9 apples and gives 4 of them to Ben. How many are left?", "5")
+FACT = Question("How many sides does a hexagon have?", "6")
 
 
 class InTurn:
@@ -52,20 +54,20 @@ class InTurn:
         return None
 
 
-async def play(
-    question: Question, tools: Sequence[str], prompt: str = "compact", rule: OnMalformed = "stop"
-) -> Episode:
+def rollout(question: Question) -> Rollout[Question]:
+    return Rollout(task=question, task_id="q", rollout_id="r", group_id="g", seed=0)
+
+
+async def play(question: Question, tools: Sequence[str], prompt: str = "compact") -> Episode:
     """The question with the tool of each step given; the last goes on."""
-    async with embedded(prompt=prompt, on_malformed=rule) as made:
-        labels = made.services.prompts.labels
+    async with laptop_method(prompt=prompt) as method:
+        labels = method.helpers.prompts.labels
         policy = Policy(
             engine=InTurn([FixedPlanner(tool, labels, TOKENIZER) for tool in (tools[0], *tools)]),
             profile=PROFILE,
             max_context_tokens=8_192,
         )
-        return await run_episode(
-            question, policy, made.services, rollout_id="r", group_id="g", seed=0
-        )
+        return await method.run(rollout(question), policy)
 
 
 @pytest.mark.parametrize("prompt", ["compact", "full"])
@@ -105,10 +107,10 @@ def test_no_helper_is_handed_anything_but_the_prompt() -> None:
 
     async def asked() -> list[str]:
         seen: list[str] = []
-        secret = Question("q", "Compute 1 * 1 + 1.", "987654321")
-        async with embedded() as made:
-            services = made.services
-            for model in (services.executor, services.verifier, services.final):
+        secret = Question("Compute 1 * 1 + 1.", "987654321")
+        async with laptop_method() as method:
+            helpers = method.helpers
+            for model in (helpers.executor, helpers.verifier, helpers.final):
                 ask = model.ask
 
                 async def spy(messages: object, ask: object = ask, **more: object) -> object:
@@ -117,11 +119,11 @@ def test_no_helper_is_handed_anything_but_the_prompt() -> None:
 
                 model.ask = spy  # type: ignore[method-assign, assignment]
             policy = Policy(
-                engine=FixedPlanner("python_coder", services.prompts.labels, TOKENIZER),
+                engine=FixedPlanner("python_coder", helpers.prompts.labels, TOKENIZER),
                 profile=PROFILE,
                 max_context_tokens=4_096,
             )
-            await run_episode(secret, policy, services, rollout_id="r", group_id="g", seed=0)
+            await method.run(rollout(secret), policy)
         return seen
 
     seen = asyncio.run(asked())
@@ -131,7 +133,7 @@ def test_no_helper_is_handed_anything_but_the_prompt() -> None:
 def test_the_verifier_stops_at_a_number_and_not_at_an_error_or_words() -> None:
     def verdict(*steps: dict[str, object]) -> str:
         lines = "\n".join(json.dumps(step) for step in steps)
-        prompt = sections.join("?", [(prompts.STEPS, lines)])
+        prompt = sections.join("?", [(base.STEPS, lines)])
         ask = rule_models()["verifier"].ask([{"role": "user", "content": prompt}])
         return asyncio.run(ask).text.removeprefix("Conclusion: ")
 
@@ -147,33 +149,35 @@ def test_any_prompt_is_answered(role: str, prompt: str) -> None:
     assert asyncio.run(ask).text
 
 
+def tasks(*families: str) -> dict[str, Question]:
+    problems = make_problems("tune", per_cell=1, seed=1, families=families)
+    return {problem.id: Question(problem.text, problem.answer) for problem in problems}
+
+
 def test_fixed_tools_score_what_the_tools_are_worth() -> None:
-    problems = make_problems("tune", per_cell=1, seed=1, families=("word", "range-sum"))
+    asked = tasks("word", "range-sum")
 
-    async def scores() -> dict[str, float]:
-        async with embedded() as made:
-            return await baselines(problems, made, TOKENIZER, PROFILE)
+    async def scores(**changes: Any) -> dict[str, float]:
+        async with laptop_method(**changes) as method:
+            return dict(await method.baselines(asked, TOKENIZER, PROFILE))
 
-    found = asyncio.run(scores())
-    assert len(problems) == 6
-    assert found == {
+    assert len(asked) == 6
+    assert asyncio.run(scores()) == {
         "always the coder": 0.5,
         "never the coder": pytest.approx(4 / 6),
         CEILING: 1.0,
     }
-    assert np.isfinite(list(found.values())).all()
+    assert asyncio.run(scores(tools=("base_generator",))) == {}
 
 
 def test_a_baseline_is_not_made_of_lost_episodes(monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(self: Sandbox, code: str, stdin: str = "") -> Result:
         return SandboxBroken(out="", err="", seconds=0.0, tier="none", what="no more processes")
 
-    problems = make_problems("tune", per_cell=1, seed=1, families=("range-sum",))
-
     async def scores() -> None:
-        async with embedded() as made:
+        async with laptop_method() as method:
             monkeypatch.setattr(Sandbox, "run", broken)
-            await baselines(problems, made, TOKENIZER, PROFILE)
+            await method.baselines(tasks("range-sum"), TOKENIZER, PROFILE)
 
     with pytest.raises(PreflightError, match=r"lost:sandbox.*no more processes"):
         asyncio.run(scores())
@@ -186,11 +190,21 @@ def test_a_machine_without_walls_is_a_failed_preflight_and_not_a_run_without_the
         async def start(self) -> Tier:
             raise SandboxUnavailable("isolation 'auto' can't be had")
 
-    monkeypatch.setattr(embedded_module, "Sandbox", NoWalls)
+    monkeypatch.setattr(method_module, "Sandbox", NoWalls)
 
     async def enter() -> None:
-        async with embedded():
+        async with laptop_method():
             pass
 
     with pytest.raises(PreflightError, match="isolation 'auto' can't be had"):
         asyncio.run(enter())
+
+
+def test_the_claim_names_the_rules_only_where_they_helped() -> None:
+    async def claims() -> list[tuple[str, ...]]:
+        async with laptop_method() as method:
+            return [method.claim(split, shipped=False) for split in ("held-out", "tune")]
+
+    held_out, tune = asyncio.run(claims())
+    assert "No setting was chosen" in held_out[0] and "the result flatters" in tune[0]
+    assert held_out[1:] == tune[1:] and held_out[1].startswith("The helpers are rules")

@@ -8,19 +8,16 @@ from typing import Any
 import pytest
 import tokendelta
 import torch
-from apps.trainers.agentflow.embedded import CEILING, baselines, embedded
-from apps.trainers.agentflow.local import PROBLEM_SEED
-from apps.trainers.agentflow.problems import make_problems
-from apps.trainers.agentflow.services import Question
-from apps.trainers.agentflow.warmstart import WarmstartConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from turnwise.engine import SamplingParams
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
 from turnwise.policy import Policy
-from turnwise.rollout import derive_seed
+from turnwise.rollout import Rollout, derive_seed
 
-from apps.trainers.agentflow.episode import run_episode
+from apps.trainers.agentflow.laptop.baselines import CEILING
+from apps.trainers.agentflow.laptop.method import laptop_method
+from apps.trainers.agentflow.laptop.warmstart import WarmstartConfig
 
 FOLDER = Path(__file__).parent.parent / "policy"
 
@@ -48,10 +45,10 @@ def test_the_commands_defaults_are_its_recipe() -> None:
 
 def test_what_presents_a_tool_is_one_token_to_it(loaded: tuple[Any, Any]) -> None:
     async def lines() -> list[str]:
-        async with embedded() as made:
-            prompts = made.services.prompts
-            prompt = prompts.analysis("1 + 1?", made.services.toolbox, max_steps=3)
-            names = made.services.toolbox.names
+        async with laptop_method() as method:
+            toolbox = method.helpers.toolbox
+            prompt = method.helpers.prompts.analysis("1 + 1?", toolbox, max_steps=3)
+            names = toolbox.names
             return [line for line in prompt.splitlines() if line.startswith(names)]
 
     found = asyncio.run(lines())
@@ -65,11 +62,11 @@ def test_it_keeps_the_form_mostly_and_leans_on_neither_tool(
     loaded: tuple[Any, Any],
 ) -> None:
     model, tokenizer = loaded
-    problems = make_problems("tune", per_cell=3, seed=PROBLEM_SEED)
     profile = tokendelta.Profile.from_tokenizer(tokenizer)
 
     async def play() -> tuple[list[Episode], dict[str, float]]:
-        async with embedded() as made:
+        async with laptop_method(eval_per_cell=3) as method:
+            tasks = {row.id: method.task(row) for row in method.rows("tune")}
             engine = TorchEngine(model, rows=64, context=512)
             policy = Policy(
                 engine=engine,
@@ -79,20 +76,22 @@ def test_it_keeps_the_form_mostly_and_leans_on_neither_tool(
             )
             episodes = await asyncio.gather(
                 *(
-                    run_episode(
-                        Question(problem.id, problem.text, problem.answer),
+                    method.run(
+                        Rollout(
+                            task=task,
+                            task_id=name,
+                            rollout_id=f"{name}/{trial}",
+                            group_id=name,
+                            seed=derive_seed(1, name, trial),
+                        ),
                         policy,
-                        made.services,
-                        rollout_id=f"{problem.id}/{trial}",
-                        group_id=problem.id,
-                        seed=derive_seed(1, problem.id, trial),
                     )
-                    for problem in problems
+                    for name, task in tasks.items()
                     for trial in range(2)
                 )
             )
             await engine.close()
-            return list(episodes), await baselines(problems, made, tokenizer, profile)
+            return list(episodes), dict(await method.baselines(tasks, tokenizer, profile))
 
     episodes, fixed = asyncio.run(play())
     assert all(episode.ending.by_policy for episode in episodes)

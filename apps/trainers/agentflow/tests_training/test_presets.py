@@ -12,9 +12,9 @@ import pytest
 from turnwise.launch.flags import check_arguments
 from turnwise.launch.plan import Plan, make_plan
 from turnwise.launch.preset import read_run
+from turnwise.local.command import train_method
 
 from apps.trainers.agentflow.config import AgentFlowOptions
-from apps.trainers.agentflow.train import train
 
 HERE = Path(__file__).parent
 PRESET = HERE.parent / "presets" / "qwen2.5-7b.toml"
@@ -104,7 +104,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     words = ["--backend", "slime", "--config", str(PRESET), "--dry-run", "--lr", "2e-6"]
-    assert train([*words, "--run-dir", str(tmp_path / "run")]) == 0
+    assert train_method("agentflow", [*words, "--run-dir", str(tmp_path / "run")]) == 0
     assert "--lr 2e-6" in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
 

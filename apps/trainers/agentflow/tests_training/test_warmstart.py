@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 import tokendelta
 import torch
-from apps.trainers.agentflow.demonstrations import (
+from turnwise.config import ConfigError
+from turnwise.local.supervised import Schedule, replay_batches
+
+from apps.trainers.agentflow.laptop.demonstrations import (
     FLAWS,
     HABITS,
     Demonstrations,
@@ -22,14 +25,11 @@ from apps.trainers.agentflow.demonstrations import (
     play,
     record,
 )
-from apps.trainers.agentflow.embedded import embedded
-from apps.trainers.agentflow.problems import make_problems
-from apps.trainers.agentflow.supervised import POOL, build_model, train
-from apps.trainers.agentflow.tokenizer import train_tokenizer
-from apps.trainers.agentflow.warmstart import WarmstartConfig, main, warmstart
-from turnwise.config import ConfigError
-from turnwise.local.supervised import Schedule, replay_batches
-
+from apps.trainers.agentflow.laptop.method import laptop_method
+from apps.trainers.agentflow.laptop.problems import make_problems
+from apps.trainers.agentflow.laptop.supervised import POOL, build_model, train
+from apps.trainers.agentflow.laptop.tokenizer import train_tokenizer
+from apps.trainers.agentflow.laptop.warmstart import WarmstartConfig, main, warmstart
 from apps.trainers.agentflow.parse import Malformed, NextStep, read_step
 
 COUNT = 84
@@ -39,12 +39,12 @@ WORDS = ("word", "fact", "measure")
 @pytest.fixture(scope="module")
 def made() -> tuple[Any, Demonstrations]:
     async def make() -> tuple[Any, Demonstrations]:
-        async with embedded(on_malformed="retry") as found:
-            tokenizer = train_tokenizer(corpus(found.services, seed=1, count=200), vocab_size=900)
+        async with laptop_method(on_malformed="retry") as found:
+            tokenizer = train_tokenizer(corpus(found, seed=1, count=200), vocab_size=900)
             profile = tokendelta.Profile.from_tokenizer(tokenizer)
             shared: dict[str, Any] = {"seed": 2, "count": COUNT, "flaw_share": 0.3}
-            one = await record(found.services, tokenizer, profile, **shared, concurrency=1)
-            many = await record(found.services, tokenizer, profile, **shared, concurrency=16)
+            one = await record(found, tokenizer, profile, **shared, concurrency=1)
+            many = await record(found, tokenizer, profile, **shared, concurrency=16)
             for name in ("ids", "trained", "offsets", "flawed"):
                 np.testing.assert_array_equal(getattr(one, name), getattr(many, name))
             return tokenizer, one
@@ -116,10 +116,9 @@ def test_the_analysis_never_names_a_tool_and_tells_families_apart() -> None:
 @pytest.mark.parametrize("flaw", [None, *FLAWS])
 def test_a_flaw_breaks_the_form_and_nothing_else_does(flaw: Any) -> None:
     async def read() -> NextStep | Malformed:
-        async with embedded() as found:
-            services = found.services
+        async with laptop_method() as found:
             text = next_step("Compute 2 * 3 + 4.", "python_coder", flaw)
-            return read_step(text, services.toolbox, services.prompts.labels)
+            return read_step(text, found.helpers.toolbox, found.helpers.prompts.labels)
 
     assert isinstance(asyncio.run(read()), NextStep if flaw is None else Malformed)
 
@@ -129,9 +128,9 @@ def test_a_loop_that_reads_a_turn_otherwise_is_a_bug(made: tuple[Any, Demonstrat
     problem = next(demonstrated(1, 1))
 
     async def misread() -> None:
-        async with embedded(prompt="full") as found:
+        async with laptop_method(prompt="full") as found:
             profile = tokendelta.Profile.from_tokenizer(tokenizer)
-            await play(problem, found.services, tokenizer, profile, seed=1, flaw_share=0.0)
+            await play(problem, found, tokenizer, profile, seed=1, flaw_share=0.0)
 
     with pytest.raises(RuntimeError, match=problem.id):
         asyncio.run(misread())

@@ -22,6 +22,7 @@ from tokendelta.errors import TemplateError
 from tokendelta.findings import Change, ChangeKey, Effect, Findings, StopStyle
 from tokendelta.prober import Prober, common_length
 from tokendelta.probes import (
+    CALL_IDS,
     ENV_KINDS,
     FIRST,
     MARK,
@@ -46,6 +47,8 @@ _GUARD = re.compile(
     r"""(?:startswith|endswith|split|replace)\(\s*(?P<q>['"])(?P<a>.+?)(?P=q)"""
     r"""|(?P<r>['"])(?P<b>[^'"]+)(?P=r)\s+(?:not\s+)?in\s"""
 )
+# Parts of a date format that change within a day.
+_CLOCK = re.compile(r"%-?[HIMSTXRcsf]")
 _DATES = ("%Y-%m-%d", "%d %b %Y", "%d %B %Y", "%B %d, %Y", "%b %d, %Y")
 _HELLO = user("Hello.")
 
@@ -61,9 +64,17 @@ def audit(renderer: Renderer, specials: SpecialTokens, eos: str) -> Findings:
         tail = prober.tail([_HELLO, turn("text", MARK)], [user(FIRST)], tools=True)
     if tail is None:
         # Let the template say what it does not accept.
-        renderer.render([_HELLO, turn("text", MARK), user(FIRST)], generation=True)
+        text = renderer.render([_HELLO, turn("text", MARK), user(FIRST)], generation=True)
+        if not text.strip():
+            raise TemplateError(
+                "the chat template renders nothing for messages of user, assistant, user; give the"
+                " tokenizer the model's own template"
+            )
         raise TemplateError("the chat template does not show the text of an assistant message")
-    style, stops, last_stop = _stops(prober, specials, eos, tail)
+    closed = _first(prober, [_HELLO, turn("text", MARK)])
+    ending = _ending(closed[closed.rfind(MARK) + len(MARK) :], tail, eos, specials)
+    style, stops, last_stop = _stops(prober, specials, eos, tail, ending)
+    openers = _openers(prober, specials, style, [stop for stop in stops if stop != eos])
     prober.stops = stops
     template = getattr(renderer.tokenizer, "chat_template", None)
     source = template if isinstance(template, str) else ""
@@ -71,6 +82,7 @@ def audit(renderer: Renderer, specials: SpecialTokens, eos: str) -> Findings:
     prober.shows_calls = call is None or MARK in call
     guards = guards_of(source)
     field, opening, closing = _reasoning(prober, specials)
+    ends = _reasoning_end(prober, specials, field, closing)
     prober.reasoning_field, prober.reasoning_close = field, closing
     header, generation = _generation(prober)
     opened = _first(prober, [_HELLO])
@@ -79,18 +91,24 @@ def audit(renderer: Renderer, specials: SpecialTokens, eos: str) -> Findings:
         stops=stops,
         stop_style=style,
         last_stop=last_stop,
-        separator=_separator(tail, specials, style),
+        openers=openers,
+        ending=ending if style in ("terminator", "deferred") else "",
+        separator=_separator(tail, specials, ending if style != "header" else ""),
         generation_prompt=generation,
         header=header,
         reasoning_field=field,
         reasoning_open=opening,
         reasoning_close=closing,
+        reasoning_end=ends,
         tool_call_open=_tool_call_open(prober, specials),
         tool_group=_tool_group(prober),
         shows_calls=prober.shows_calls,
+        reads_calls=_reads_calls(prober),
         takes_tools=prober.render([_HELLO]) != prober.render([_HELLO], tools=True),
         takes_system=system is not None and SYSTEM["content"] in system,
         dated="strftime_now" in source or _shows_today(opened),
+        timed="strftime_now" in source and _CLOCK.search(source) is not None,
+        prompts_when_asked=_first(prober, [_HELLO], generation=True) != opened,
         guards=guards,
         guards_by_sign=by_sign(guards),
         rules={(t, e): find_rule(prober, t, e) for t in TURN_KINDS for e in ENV_KINDS},
@@ -106,13 +124,30 @@ def _first(prober: Prober, messages: Messages, *, generation: bool = False) -> s
     return text or ""
 
 
+def _ending(closed: str, tail: str, eos: str, specials: SpecialTokens) -> str:
+    """How the template ends a turn: all it writes up to the stop token, and the token.
+
+    `closed` stands behind the text of the last turn, `tail` behind one that is answered. Both begin
+    with the ending; where they have no stop token in common, it ends with the first of `tail`.
+    """
+    shared = tail[: common_length(closed, tail)]
+    if eos in specials.by_text and eos in shared:
+        return shared[: shared.index(eos) + len(eos)]
+    if shared == closed and (last := specials.last(closed)) is not None:
+        return closed[: last.end()]
+    head = specials.head(tail.lstrip())
+    return tail[: tail.find(head) + len(head)]
+
+
 def _stops(
-    prober: Prober, specials: SpecialTokens, eos: str, tail: str
+    prober: Prober, specials: SpecialTokens, eos: str, tail: str, ending: str
 ) -> tuple[StopStyle, tuple[str, ...], str]:
     """How a turn ends, the stop tokens with the template's own first, and a last turn's own one."""
     closed = _first(prober, [_HELLO, turn("text", MARK)])
-    closed = closed[closed.rfind(MARK) + len(MARK) :].lstrip()
-    head, last = specials.head(tail.lstrip()), specials.head(closed)
+    closed = closed[closed.rfind(MARK) + len(MARK) :]
+    found_head = specials.last(ending)
+    head = found_head.group() if found_head else ""
+    last = head if ending and closed.startswith(ending) else specials.head(closed.lstrip())
     known = [eos] if eos in specials.by_text else []
     if not head:
         return "none", tuple(dict.fromkeys([*([last] if last else []), *known])), ""
@@ -122,8 +157,7 @@ def _stops(
         prober.stops = found
         found += _call_stop(prober, specials, found)
         return "terminator", tuple(dict.fromkeys(found)), last_stop
-    at = tail.find(FIRST)
-    between = tail[tail.find(head) + len(head) : at]
+    between = tail[len(ending) : tail.find(FIRST)]
     if specials.find(between) is not None:
         return "deferred", tuple(dict.fromkeys(found)), ""
     for kind in TURN_KINDS:
@@ -150,11 +184,22 @@ def _call_stop(prober: Prober, specials: SpecialTokens, stops: Sequence[str]) ->
     return [found[1]]
 
 
-def _separator(tail: str, specials: SpecialTokens, style: StopStyle) -> str:
-    """What stands between the stop token and the next special token."""
-    rest = tail
-    if style in ("terminator", "deferred"):
-        rest = tail[len(specials.head(tail)) :]
+def _openers(
+    prober: Prober, specials: SpecialTokens, style: StopStyle, stops: list[str]
+) -> tuple[str, ...]:
+    """Stop tokens that open the next message: all of a template's own where headers end turns, else
+    one that the text of the answer follows at once."""
+    if style == "header":
+        return tuple(stops)
+    tail = prober.tail([_HELLO, prober.turn("call", MARK)], [tool(FIRST)], tools=True) or ""
+    head = specials.head(tail)
+    followed = specials.head(tail[len(head) :].lstrip())
+    return (head,) if head in stops and not followed and style == "terminator" else ()
+
+
+def _separator(tail: str, specials: SpecialTokens, ending: str) -> str:
+    """What stands between the ending of a turn and the next special token."""
+    rest = tail[len(ending) :]
     match = specials.find(rest)
     end = min(match.start() if match else len(rest), rest.find(FIRST))
     return rest[:end]
@@ -199,6 +244,19 @@ def _reasoning(prober: Prober, specials: SpecialTokens) -> tuple[str, str, str]:
     return "reasoning_content", "", ""
 
 
+def _reasoning_end(prober: Prober, specials: SpecialTokens, field: str, closing: str) -> str:
+    """The token that closes reasoning before a text and before a call alike, or what closes it
+    before a text where there is none."""
+    called = _first(prober, [_HELLO, turn("think_call", MARK, field=field)])
+    at = called.rfind(REASON)
+    if at < 0 or not closing:
+        return closing
+    shared = closing[: common_length(closing, called[at + len(REASON) :])]
+    head = specials.head(shared)
+    alone = head and head not in prober.stops and specials.find(shared[len(head) :]) is None
+    return head if alone and shared != closing else closing
+
+
 def _tool_call_open(prober: Prober, specials: SpecialTokens) -> str:
     """The marker that a tool call starts with."""
     message = turn("call", MARK)
@@ -222,6 +280,20 @@ def _tool_group(prober: Prober) -> Literal["one block", "separate", "unknown"]:
         if one is not None and two is not None and FIRST in one and SECOND in two:
             return "separate" if two.startswith(one) else "one block"
     return "unknown"
+
+
+def _reads_calls(prober: Prober) -> bool:
+    """Whether one answer is shown otherwise behind calls of other names or ids."""
+    tails = {
+        prober.tail(
+            [_HELLO, prober.turn("call", MARK, names=(name,), ids=(call_id,))],
+            [tool(FIRST)],
+            tools=True,
+        )
+        for name in ("find_order", "find_user")
+        for call_id in CALL_IDS[:2]
+    }
+    return len(tails) > 1
 
 
 def guards_of(source: str) -> tuple[str, ...]:

@@ -77,6 +77,10 @@ ChangeKey = tuple[TurnKind, bool, EnvKind]
 class Findings:
     """The facts of one template with one set of arguments. `""` stands for not found.
 
+    `ending` is all that the template writes behind the text of a turn, up to its stop token.
+    `openers` are stop tokens that open the next message. `reasoning_close` stands between reasoning
+    and a text, `reasoning_end` is the part of it that closes reasoning before a call as well.
+    `reads_calls` says that the names or ids of a turn's calls stand in what follows the turn.
     `guards` are texts that the template compares contents with; `guards_by_sign` are the same by
     one character each, so that most contents are let through after one search.
     """
@@ -84,18 +88,24 @@ class Findings:
     stops: tuple[str, ...]
     stop_style: StopStyle
     last_stop: str
+    openers: tuple[str, ...]
+    ending: str
     separator: str
     generation_prompt: str
     header: Literal["equal", "continued", "different"]
     reasoning_field: str
     reasoning_open: str
     reasoning_close: str
+    reasoning_end: str
     tool_call_open: str
     tool_group: Literal["one block", "separate", "unknown"]
     shows_calls: bool
+    reads_calls: bool
     takes_tools: bool
     takes_system: bool
     dated: bool
+    timed: bool
+    prompts_when_asked: bool
     guards: tuple[str, ...]
     guards_by_sign: tuple[tuple[str, tuple[str, ...]], ...]
     rules: dict[tuple[TurnKind, EnvKind], Rule]
@@ -142,6 +152,7 @@ def report(findings: Findings, template_hash: str) -> Report:
         _transition(findings, turn, earlier, env) for turn, earlier, env in findings.changes
     ]
     data["not_established"] = not_established(findings)
+    data["warnings"] = warnings(findings)
     stops = ", ".join(findings.stops) or "none"
     lines = [
         f"template            {template_hash[:16]}",
@@ -156,6 +167,8 @@ def report(findings: Findings, template_hash: str) -> Report:
         f" {'yes' if findings.takes_system else 'no'}",
         f"date in the prompt  {'yes: render once for a session' if findings.dated else 'no'}",
     ]
+    if findings.ending not in ("", *findings.stops):
+        lines.insert(2, f"a turn ends         {findings.ending!r}")
     if findings.last_stop:
         lines.insert(2, f"last turn ends      {findings.last_stop!r}, rewritten when it is history")
     groups: dict[str, list[str]] = {}
@@ -166,6 +179,7 @@ def report(findings: Findings, template_hash: str) -> Report:
         groups.setdefault(key, []).append(name)
     for key in sorted(groups):
         lines.append(f"then {key}\n       after {', '.join(groups[key])}")
+    lines += [f"warning: {item}" for item in data["warnings"]]
     lines += [f"not established: {item}" for item in data["not_established"]]
     return Report(data, "\n".join(lines))
 
@@ -187,6 +201,21 @@ def _transition(findings: Findings, turn: TurnKind, earlier: bool, env: EnvKind)
         "where": list(change.where),
         "way": way,
     }
+
+
+def warnings(findings: Findings) -> list[str]:
+    """What a template does that nobody wants and that no accounting can mend."""
+    found = []
+    if not findings.prompts_when_asked:
+        found.append(
+            "the template ignores add_generation_prompt: a prompt is the same with and without it"
+        )
+    if findings.timed:
+        found.append(
+            "the template prints the time: the first prompt holds the time of its render, and forks"
+            " and full renders show another one"
+        )
+    return found
 
 
 def not_established(findings: Findings) -> list[str]:

@@ -48,11 +48,9 @@ def check_prompt(counted: int, sent: int, turn: int) -> None:
 
 def check_text(profile: Profile, text: str, ids: list[Any], turn: int) -> None:
     """Raises TokenIdError if the ids do not spell the engine's own text."""
-    tokenizer = profile.tokenizer
-    whole = str(tokenizer.decode(ids, skip_special_tokens=False))
     bare = ids[:-1] if ids and ids[-1] in profile.stop_ids else ids
-    plain = str(tokenizer.decode(bare, skip_special_tokens=True))
-    cut = str(tokenizer.decode(bare, skip_special_tokens=False))
+    whole, cut = profile.text_of(ids), profile.text_of(bare)
+    plain = profile.text_of(bare, plain=True)
     if text not in (whole, plain, cut):
         raise TokenIdError(
             f"turn {turn}: the ids decode to {whole[:80]!r}, the engine's text is {text[:80]!r};"

@@ -126,6 +126,9 @@ def histories(
     yes, thought = turn("text", "Yes?"), turn("think", "Yes?", field=field)
     called = [turn("call", "7"), tool("found")]
     thought_called = [turn("think_call", "7", field=field), tool("found")]
+    # Templates look names up by the ids of calls, which may repeat and mostly do not.
+    other = [turn("call", "7", ids=CALL_IDS[2:]), tool("found", 2)]
+    thought_other = [turn("think_call", "7", field=field, ids=CALL_IDS[2:]), tool("found", 2)]
     return [
         History([hello, last]),
         History([SYSTEM, hello, last]),
@@ -136,6 +139,8 @@ def histories(
         History([SYSTEM, hello, *thought_called, yes, where, last]),
         History([SYSTEM, hello, *thought_called, last], earlier_reasoning=True),
         History([hello, yes, where, *thought_called, *called, last], earlier_reasoning=True),
+        History([SYSTEM, hello, *other, last]),
+        History([SYSTEM, hello, *thought_other, last], earlier_reasoning=True),
     ]
 
 

@@ -12,6 +12,7 @@ from tokendelta.audit import audit
 from tokendelta.byte_pair import quick_encoder
 from tokendelta.continuation import Continuations
 from tokendelta.encoding import Encoder, HuggingFaceEncoder, SpecialTokens, TextEncoder
+from tokendelta.errors import TemplateError
 from tokendelta.findings import Findings, Report, report
 from tokendelta.literal_ids import LiteralIds
 from tokendelta.probes import ENV_KINDS, TURN_KINDS, EnvKind
@@ -35,13 +36,18 @@ class Profile:
     """
 
     __slots__ = (
+        "_named",
+        "_nameless",
+        "before_stop",
         "continuations",
         "encoder",
+        "ending_size",
         "fast",
         "findings",
         "header_ids",
         "header_stop_ids",
         "reasoning_close_id",
+        "recalls_reasoning",
         "renderer",
         "specials",
         "stop_ids",
@@ -60,7 +66,7 @@ class Profile:
         *,
         tools: Sequence[Tool] | None,
         template_kwargs: Mapping[str, Any],
-        vocab_size: int,
+        vocab_size: int | None,
         stop_token_ids: Sequence[int],
         encoder: EncoderName,
     ) -> None:
@@ -75,7 +81,9 @@ class Profile:
             if quick is not None:
                 inner, self.fast = quick, True
         self.encoder = Encoder(inner, self.specials)
-        self.vocab_size = vocab_size
+        self._named = _size(tokenizer)
+        self.vocab_size = self._named if vocab_size is None else vocab_size
+        self._nameless = 0 < self._named < self.vocab_size
         self.template_hash = _hash(tokenizer, template_kwargs, self.specials)
         findings = _FINDINGS.get(self.template_hash)
         if findings is None:
@@ -86,18 +94,28 @@ class Profile:
         template_stops = [by_text[text] for text in findings.stops if text in by_text]
         self.stop_ids = frozenset([*template_stops, *_eos_ids(tokenizer), *stop_token_ids])
         self.continuations = Continuations(self.renderer, findings, self.encoder, self.specials)
-        # Stop tokens that open the next message: all but the tokenizer's own end of sequence.
-        self.header_stop_ids = frozenset(template_stops) - frozenset(_eos_ids(tokenizer))
+        self.header_stop_ids = frozenset(by_text[text] for text in findings.openers)
+        # Whether it matters to some answer that a turn further back reasoned.
+        self.recalls_reasoning = any(
+            findings.change(kind, True, env) != change
+            for (kind, earlier, env), change in findings.changes.items()
+            if not earlier
+        )
         self.uniform: dict[EnvKind, LiteralIds] = {}
         for env in ENV_KINDS:
             literal = self._uniform(env)
             if literal is not None:
                 self.uniform[env] = literal
+        # What the template writes between the text of a turn and its stop token.
+        last = self.specials.last(findings.ending)
+        self.before_stop = findings.ending[: last.start()] if last else ""
+        # Ids of a continuation among which the template's own stop token is looked for.
+        self.ending_size = len(self.encoder.encode_inside(findings.ending)) + 1
         self.header_ids = self.encoder.encode(findings.generation_prompt)
-        self.reasoning_close_id = _only_special(findings.reasoning_close, self.specials)
+        self.reasoning_close_id = _only_special(findings.reasoning_end, self.specials)
         self.tool_call_id = _only_special(findings.tool_call_open, self.specials)
         # Between which a client may write reasoning down, in front of the text.
-        tags = findings.reasoning_open.strip(), findings.reasoning_close.strip()
+        tags = findings.reasoning_open.strip(), findings.reasoning_end.strip()
         self.think_tags = tags if all(tags) else ("<think>", "</think>")
 
     @classmethod
@@ -116,7 +134,8 @@ class Profile:
         tools            given to the template in every render, unless a session brings its own.
         template_kwargs  further arguments of the template, such as `enable_thinking`.
         vocab_size       ids must be below it; by default the length of the tokenizer. Give the
-                         model's own size where its output layer is larger.
+                         model's own size where its output layer is larger: what it samples there is
+                         the policy's own token, though it has no text.
         stop_token_ids   ids that end a turn, beside those that the template and the tokenizer name.
         encoder          "auto" takes tiktoken for a byte-level BPE if it gives the same ids on a
                          few hundred probes, else the tokenizer itself; "huggingface" always the
@@ -126,11 +145,8 @@ class Profile:
         of template, arguments and special tokens. Raises TemplateError if the template renders no
         conversation.
         """
-        if vocab_size is None:
-            try:
-                vocab_size = len(tokenizer)  # type: ignore[arg-type]
-            except TypeError:
-                vocab_size = 0
+        if vocab_size is not None and vocab_size < 1:
+            raise ValueError(f"vocab_size is {vocab_size}, it must be at least 1")
         return cls(
             tokenizer,
             tools=tools,
@@ -147,16 +163,32 @@ class Profile:
     def encode_prompt(
         self, messages: Sequence[Message], tools: Sequence[Tool] | None, broken: bool
     ) -> list[int]:
-        """Ids of the whole conversation with the generation prompt."""
+        """Ids of the whole conversation with the generation prompt, at least one.
+
+        Raises TemplateError if the template renders nothing.
+        """
         text = self.renderer.render(messages, tools=tools, generation=True)
-        return self.encoder.encode_broken(text) if broken else self.encoder.encode_long(text)
+        ids = self.encoder.encode_broken(text) if broken else self.encoder.encode_long(text)
+        if not ids:
+            roles = ", ".join(str(message.get("role")) for message in messages)
+            raise TemplateError(
+                f"the chat template renders nothing for messages of {roles}; see whether it is the"
+                " model's own, and which roles and arguments it asks for"
+            )
+        return ids
+
+    def text_of(self, ids: list[int], *, plain: bool = False) -> str:
+        """Text of ids, without special tokens if `plain`. Ids of the model that are beyond the
+        tokenizer have no text."""
+        if self._nameless:
+            ids = [i for i in ids if i < self._named]
+        return str(self.tokenizer.decode(ids, skip_special_tokens=plain))
 
     def decode(self, tokens: Tokens, start: int, stop: int) -> str:
-        """Text of sampled ids, without a stop token at the end."""
+        """Text of sampled ids, without the ending of a turn."""
         if stop > start and tokens[stop - 1] in self.stop_ids:
             stop -= 1
-        text = self.tokenizer.decode(tokens.view(start, stop).tolist(), skip_special_tokens=False)
-        return str(text)
+        return self.text_of(tokens.view(start, stop).tolist()).removesuffix(self.before_stop)
 
     def reasoning(self, tokens: Tokens, start: int, stop: int) -> Reasoning:
         """Whether sampled ids close a reasoning block, and whether it holds anything."""
@@ -169,7 +201,7 @@ class Profile:
                 return "some"
             text = self.decode(tokens, start, end)
         else:
-            marker = findings.reasoning_close.strip() or "</think>"
+            marker = findings.reasoning_end.strip() or "</think>"
             text, found, _ = self.decode(tokens, start, stop).partition(marker)
             if not found:
                 return "none"
@@ -183,6 +215,14 @@ class Profile:
         if len(literals) > 1 or any(change.effect != "append" for change in changes):
             return None
         return self.continuations.literal("text", env)
+
+
+def _size(tokenizer: Any) -> int:
+    """Ids that the tokenizer has, 0 for unknown."""
+    try:
+        return len(tokenizer)
+    except TypeError:
+        return 0
 
 
 def _only_special(text: str, specials: SpecialTokens) -> int:

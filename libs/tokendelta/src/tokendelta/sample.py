@@ -125,7 +125,8 @@ class Rewrite:
     """A place where the template shows history otherwise than it was sampled or sent.
 
     turn     the sampled turn whose prompt is affected.
-    where    what changes first: history, header, turn, or stop (the terminator of the last turn).
+    where    what changes first: history, header, turn, or stop (the ending of the last turn); or
+             message: the template looks into the turn, and no `message` was given with it.
     certain  False where the profile only says that it may: the record was kept unchecked.
     """
 

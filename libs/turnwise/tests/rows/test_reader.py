@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,14 @@ def test_a_missing_number_in_a_parquet_label_is_named_by_its_row(tmp_path: Path)
     table = pyarrow.table({"prompt": ["a", "b"], "label": [204.0, float("nan")], "n": [0, 1]})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
     assert refusal(tmp_path / "a.parquet").startswith(f"{tmp_path / 'a.parquet'}, row 2: label: is")
+
+
+def test_parquet_without_its_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert "needs the package pyarrow" in refusal(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize(

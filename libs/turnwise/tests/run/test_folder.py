@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -74,8 +77,8 @@ def test_a_resumed_run_has_no_step_twice(tmp_path: Path) -> None:
     folder = make(tmp_path)
     for step in range(5):
         folder.append_metrics({"step": step, "kind": "train"})
-        folder.append_episode({"step": step, "why": "best"})
-        folder.append_episode({"step": step, "why": "worst"})
+        folder.append_episode({"step": step, "kind": "train", "why": "best"})
+        folder.append_episode({"step": step, "kind": "train", "why": "worst"})
     with folder.episodes.open("a") as stream:
         stream.write('{"step":5,"wh')
     cut = folder.cut_after(2)
@@ -84,7 +87,7 @@ def test_a_resumed_run_has_no_step_twice(tmp_path: Path) -> None:
         "6 rows of later steps dropped, torn last line of episodes.jsonl cut (13 bytes)"
     )
     folder.append_metrics({"step": 3, "kind": "train"})
-    folder.append_episode({"step": 3, "why": "best"})
+    folder.append_episode({"step": 3, "kind": "train", "why": "best"})
     assert [row["step"] for row in folder.metric_rows()] == [0, 1, 2, 3]
     assert [row["step"] for row in folder.episode_rows()] == [0, 0, 1, 1, 2, 2, 3]
 
@@ -203,3 +206,56 @@ def test_a_broken_summary_is_an_error_that_names_it(tmp_path: Path, text: str) -
     folder.summary.write_text(text)
     with pytest.raises(ConfigError, match=r"summary\.json"):
         read_summary(folder)
+
+
+def test_traces_are_on_the_disk_before_the_row_that_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, synced = make(tmp_path), list[tuple[str, int]]()
+    real = os.fsync
+
+    def note(descriptor: int) -> None:
+        real(descriptor)
+        name = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        synced.append((name.name, name.stat().st_size if name.is_file() else 0))
+
+    monkeypatch.setattr(os, "fsync", note)
+    for step in (1, 2):
+        folder.append({"step": step, "kind": "train"}, [{"step": step, "why": "best"}] * 2)
+    assert synced == [
+        ("episodes.jsonl", 48),
+        (folder.path.name, 0),
+        ("metrics.jsonl", 26),
+        (folder.path.name, 0),
+        ("episodes.jsonl", 96),
+        ("metrics.jsonl", 52),
+    ]
+
+
+def test_traces_whose_row_was_never_written_go_when_the_run_goes_on(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    for step in (0, 1):
+        folder.append({"step": step, "kind": "train"}, [{"step": step, "kind": "train"}])
+    folder.append({"step": 0, "kind": "eval"}, [{"step": 0, "kind": "eval"}])
+    # Killed between the two files.
+    folder.append_episode({"step": 1, "kind": "eval"})
+    assert folder.cut_after(1).rows == 1
+    kinds = [(row["kind"], row["step"]) for row in folder.episode_rows()]
+    assert kinds == [("train", 0), ("train", 1), ("eval", 0)]
+
+
+def test_processes_that_append_to_one_file_tear_no_row(tmp_path: Path) -> None:
+    folder = make(tmp_path)
+    script = (
+        "import sys; from pathlib import Path; from turnwise.run.folder import RunFolder\n"
+        "folder = RunFolder(Path(sys.argv[1]))\n"
+        "for n in range(40): folder.append_metrics({'step': n, 'who': sys.argv[2] * 3000})"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", script, str(folder.path), who]) for who in "abc"
+    ]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    rows = folder.metric_rows()
+    assert len(rows) == 120
+    for who in "abc":
+        assert [row["step"] for row in rows if row["who"][0] == who] == list(range(40))

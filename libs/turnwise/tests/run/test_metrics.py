@@ -5,8 +5,18 @@ import math
 
 import msgspec
 import pytest
-from turnwise.run.metrics import MetricMean, MetricsRow, as_row, metric_means, parse_row
+from turnwise.episode import Boundary, BoundaryError, Ending
+from turnwise.run.metrics import (
+    MetricMean,
+    MetricsRow,
+    SlimeRow,
+    as_row,
+    metric_means,
+    parse_row,
+    reward_fields,
+)
 
+from .episodes import episode
 from .rows import eval_row, train_row
 
 
@@ -45,6 +55,7 @@ def test_the_names_of_an_evaluation_row_are_frozen() -> None:
     assert list(as_row(eval_row())) == [
         "step",
         "kind",
+        "dataset",
         "reward_mean",
         "reward_stderr",
         "coverage",
@@ -84,7 +95,7 @@ def test_rows_of_a_later_version_are_read_by_the_names_known_here() -> None:
     ("changes", "said"),
     [
         ({"step": "3"}, r"`int`.*\$\.step"),
-        ({"kind": "test"}, "kind: expected 'eval' or 'train', found 'test'"),
+        ({"kind": "test"}, "kind: expected 'eval', 'train' or 'slime', found 'test'"),
         ({"kind": None}, "kind: expected"),
         ({"ledger": {"started": 3}}, "ledger"),
     ],
@@ -105,3 +116,34 @@ def test_rows_do_not_change_once_made() -> None:
     with pytest.raises(AttributeError):
         train_row().step = 4  # type: ignore[misc]
     assert msgspec.structs.replace(train_row(), step=4).step == 4
+
+
+def test_slimes_own_numbers_keep_their_names() -> None:
+    row = SlimeRow(step=2, numbers={"train/pg_loss": 0.5, "perf/step_time": math.nan})
+    assert as_row(row) == {
+        "step": 2,
+        "kind": "slime",
+        "numbers": {"train/pg_loss": 0.5, "perf/step_time": None},
+    }
+    assert parse_row(as_row(row)) == SlimeRow(
+        step=2, numbers={"train/pg_loss": 0.5, "perf/step_time": None}
+    )
+
+
+def test_a_reward_has_its_error_over_groups_and_counts_scored_rollouts_alone() -> None:
+    lost = Ending.lost(BoundaryError(Boundary.USER, "gone"))
+    found = reward_fields(
+        [
+            episode("1/0/0", score=1.0, group_id="a"),
+            episode("1/0/1", score=0.0, group_id="a"),
+            episode("1/1/0", score=1.0, group_id="b"),
+            episode("1/1/1", score=None, ending=lost, group_id="b"),
+            episode("1/2/0", score=None, ending=lost, group_id="c"),
+        ]
+    )
+    assert found["reward_mean"] == pytest.approx(2 / 3)
+    assert found["reward_stderr"] == pytest.approx(0.25)
+    assert found["endings"] == {"finished": 3, "lost:user": 2}
+    assert found["metrics"]["turns"] == MetricMean(2.0, 5)
+    nothing = reward_fields([])
+    assert math.isnan(nothing["reward_mean"]) and math.isnan(nothing["reward_stderr"])

@@ -1,7 +1,7 @@
 """A trace tells of every token who wrote it, whether it is trained, and how likely it was."""
 
-import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from turnwise.episode import Boundary, BoundaryError, Ending, Limit
 from turnwise.run import traces
 from turnwise.run.jsonl import plain
 from turnwise.run.traces import (
+    TraceChoice,
     choose_eval_traces,
     choose_traces,
     parse_trace,
@@ -277,6 +278,26 @@ def test_what_fits_beside_a_long_episode_is_kept(monkeypatch: pytest.MonkeyPatch
     assert [made.rollout_id for _, made in choose_traces(episodes)] == ["a", "c"]
 
 
-def test_a_score_that_is_no_number_does_not_stop_a_run() -> None:
-    row = trace_row(episode(score=math.nan), TOKENIZER, step=0, kind="eval", why="best")
-    assert parse_trace(plain(row)).score is None
+def test_versions_of_the_weights_become_training_steps() -> None:
+    made = episode(info={"weight_versions": [1, 2], "user": "offline"})
+    row = trace_row(made, TOKENIZER, step=9, kind="train", why="best", version_shift=7)
+    assert row["info"] == {"weight_versions": [8, 9], "user": "offline"}
+    assert made.info["weight_versions"] == [1, 2]
+    plainly = trace_row(made, TOKENIZER, step=9, kind="train", why="best")
+    assert plainly["info"]["weight_versions"] == [1, 2]
+
+
+@given(st.integers(0, 400), st.data())
+def test_choosing_as_they_end_holds_few_and_spreads_them(count: int, data: st.DataObject) -> None:
+    scores = data.draw(st.lists(st.sampled_from([0.0, 1.0]), min_size=count, max_size=count))
+    choice = TraceChoice(spread=True)
+    for number, score in enumerate(scores):
+        choice.add(episode(f"{number}#0", score=score))
+    chosen = choice.chosen()
+    assert len(chosen) == min(count, traces.EVAL_TRACES)
+    assert len({made.rollout_id for _, made in chosen}) == len(chosen)
+    places = sorted(int(made.rollout_id[:-2]) for why, made in chosen if why == "sample")
+    assert len(choice._evenly) <= 2 * traces.EVAL_TRACES
+    if count > 100:
+        gaps = [after - before for before, after in pairwise(places)]
+        assert max(gaps) < count / 3 and places[-1] > count / 2

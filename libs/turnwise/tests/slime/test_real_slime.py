@@ -56,10 +56,10 @@ def test_training_partial_rollout_evaluation_and_conversion_run_in_slimes_own_co
     seen = json.loads(run(str(REAL / "rollouts.py"), folder=Path(CHECKOUT)))
     assert seen["training"]["lost"] > 0 and seen["training"]["rows"] == 24
     assert seen["partial"]["went on"] > 0 and seen["partial"]["cancelled"] > 0
-    assert seen["customers"]["requests"] > 0 and seen["customers"]["cancelled"] > 0
-    assert seen["customers"]["retries"] > 0
+    assert seen["users"]["requests"] > 0 and seen["users"]["cancelled"] > 0
+    assert seen["users"]["sent"] > seen["users"]["requests"]
     assert seen["turn_mean"]["compared"] > 8
-    assert 0 < seen["evaluation"]["eval/retail/coverage"] < 1
+    assert 0 < seen["evaluation"]["eval/parcels/coverage"] < 1
     assert 8 < seen["segments"]["rows"] <= 16
     assert (seen["segments"]["rollouts"], seen["segments"]["steps"]) == (8, 1)
     assert seen["fully_async"]["groups"] == 2

@@ -59,6 +59,7 @@ class Run:
         "validate",
         "inside",
         "lenient",
+        "looks",
         "markup",
         "pos",
         "never_closed",
@@ -102,6 +103,8 @@ class Run:
         self.reasoning: list[Span] = []
         self.markup: list[Span] = []
         self.cut = -1
+        # How often the text to the end was looked at again.
+        self.looks = 0
         self.wait: bytes | None = None
         # Without reasoning rules the think tags are plain text.
         self.thinks = thinking is not None and bool(grammar.think)

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolparse.driver.run import Run
-from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
+from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Span, Written, skip_space
 from toolparse.scan.literals import Bad, Cut
 
 MAX_DEPTH = 128
+CALL = b"call:"
 _NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_.-]*")
 _KEY = re.compile(rb"[^\s:,{}\[\]<>\"]{1,256}")
 _NUMBER = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
@@ -51,6 +52,12 @@ class Gemma(Grammar):
     def key(self, key: str) -> str:
         return key if _KEY.fullmatch(key.encode()) else self.literal(key)
 
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        pos = skip_space(data, at + len(self.open), n)
+        if n - pos < len(CALL) and CALL.startswith(bytes(data[pos:n])):
+            return None
+        return data.startswith(CALL, pos, n)
+
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
         reader = _Reader(data, n, self.quote)
@@ -58,7 +65,7 @@ class Gemma(Grammar):
         name_span: Span | None = None
         values: dict[str, Span] = {}
         try:
-            pos = reader.expect(reader.space(at + len(self.open)), b"call:")
+            pos = reader.expect(reader.space(at + len(self.open)), CALL)
             found = _NAME.match(data, pos, n)
             if not found:
                 if pos >= n:
@@ -81,11 +88,16 @@ class Gemma(Grammar):
             )
             return n
         except Bad as bad:
-            stop = data.find(self.close, bad.offset, n)
-            if stop < 0 and not final:
+            start = at + len(self.open)
+            if name is None and bad.kind == "malformed_tag":
+                after = self.mention(run, start, n, final, (self.close,))
+                if after != 0:
+                    return after
+            stop, which = self.ahead(run, start, bad.offset, n, final, (self.close,))
+            if stop == WAIT:
                 run.wait = self.close
                 return NEED_MORE
-            end = n if stop < 0 else stop + len(self.close)
+            end = n if stop < 0 else stop + (len(self.close) if which == 0 else 0)
             run.add(
                 (at, end),
                 name=name,

@@ -112,6 +112,49 @@ class Grammar:
         """The next marker as (offset, index in `markers`), or (-1, -1)."""
         return find_any(run.data, pos, n, self.markers)
 
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        """Whether a call begins at the opener data[at:n]; None where more text would tell."""
+        return True
+
+    def ahead(
+        self, run: Run, start: int, offset: int, n: int, final: bool, closes: tuple[bytes, ...]
+    ) -> tuple[int, int]:
+        """What ends a block with a fault: (offset, index in `closes`); (offset, -1) the next
+        place where a call begins, or a tag around reasoning or visible text; (-1, -1)
+        nothing; (WAIT, -1) that depends on text to come.
+
+        Looks from `start` on; close tags and tags around text count from `offset` on, the
+        place of the fault, for before it they stand in what was read.
+        """
+        data = run.data
+        marks = closes + self.markers
+        frame = len(closes) + self.first_opener
+        pos = start
+        while True:
+            at, which = find_any(data, pos, n, marks)
+            if at < 0:
+                return (-1, -1) if final else (WAIT, -1)
+            if which < len(closes):
+                if at >= offset:
+                    return at, which
+            elif which < frame:
+                if at >= offset and run.thinks:
+                    return at, -1
+            else:
+                begins = self.begins(data, at, n)
+                if begins or (begins is None and not final):
+                    return (at if begins else WAIT), -1
+            pos = at + 1
+
+    def mention(self, run: Run, pos: int, n: int, final: bool, closes: tuple[bytes, ...]) -> int:
+        """Where content goes on after an opener that is talked about: with no call behind it,
+        and the next call or tag before any close tag. 0 where it is a block; NEED_MORE."""
+        found, which = self.ahead(run, pos, pos, n, final, closes)
+        if found == WAIT:
+            run.wait = closes[0] if closes else None
+            return NEED_MORE
+        return found if found > 0 and which < 0 else 0
+
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         """Reads the block at `at`, adds its attempts, gives the offset after it or NEED_MORE."""
         raise NotImplementedError

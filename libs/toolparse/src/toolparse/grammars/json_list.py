@@ -8,12 +8,13 @@ a tag or at the start of the text, `;` between them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from toolparse.driver.run import Run
 from toolparse.grammars.call_object import Keys, objects
-from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
+from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Span, Written, skip_space
 from toolparse.grammars.tagged_json import TaggedJson, json_fault
 from toolparse.repair import json_text
 from toolparse.scan.find import find_any
@@ -48,6 +49,14 @@ class TaggedArray(Grammar):
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         return self.array(run, at, at + len(self.open), n, final)
 
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        opened = next((len(tag) for tag in self.openers if data.startswith(tag, at, n)), 0)
+        pos = skip_space(data, at + opened, n)
+        if data[pos : pos + 1] not in (b"", b"["):
+            return False
+        inner = skip_space(data, pos + 1, n)
+        return data[inner] in b"{]" if inner < n else None
+
     def array(self, run: Run, at: int, pos: int, n: int, final: bool) -> int:
         """The array at `pos` of the block at `at`."""
         data = run.data
@@ -58,6 +67,10 @@ class TaggedArray(Grammar):
             end = pos + len(self.close)
             run.add((at, end), fault=Fault("empty_body", pos), arguments=None)
             return end
+        if data[pos : pos + 1] not in (b"{", b"[", b""):
+            after = self.mention(run, pos, n, final, (self.close,) if self.close else ())
+            if after != 0:
+                return after
         code, offset, duplicate, _ = json_value(data, pos, n)
         if code == 1:
             return self.unclosed(run, at, n, final)
@@ -106,19 +119,12 @@ class TaggedArray(Grammar):
     def broken(
         self, run: Run, at: int, pos: int, offset: int, n: int, final: bool, fault: Fault
     ) -> int:
-        found = run.data.find(self.close, offset, n) if self.close else -1
-        if self.close and found < 0 and not final:
-            run.wait = self.close
+        closes = (self.close,) if self.close else ()
+        found, which = self.ahead(run, pos, offset, n, final, closes)
+        if found == WAIT:
+            run.wait = self.close or self.open
             return NEED_MORE
-        if not self.close and not final:
-            run.wait = self.open
-            found = run.data.find(self.open, offset, n)
-            if found < 0:
-                return NEED_MORE
-        elif not self.close:
-            found = run.data.find(self.open, offset, n)
-        run.wait = None
-        end = n if found < 0 else found + len(self.close)
+        end = n if found < 0 else found + (len(self.close) if which == 0 else 0)
         body_end = n if found < 0 else found
         if run.lenient and not run.in_think and (found >= 0 or not self.close):
             salvaged = json_text.tolerant(bytes(run.data[pos:body_end]).decode("utf-8", "replace"))
@@ -151,10 +157,19 @@ class Mistral(TaggedArray):
 
     ARGS = b"[ARGS]"
     CALL_ID = b"[CALL_ID]"
+    NAMED = re.compile(rb"\s*[A-Za-z0-9_.-]{1,128}")
 
     def __init__(self) -> None:
         super().__init__(b"[TOOL_CALLS]")
         self.pad = " "
+
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        named = self.NAMED.match(data, at + len(self.open), n)
+        if named is None:
+            return super().begins(data, at, n)
+        if self.ARGS.startswith(bytes(data[named.end() : n][: len(self.ARGS)])):
+            return True if n - named.end() >= len(self.ARGS) else None
+        return data.startswith(self.CALL_ID, named.end(), n)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
@@ -169,6 +184,10 @@ class Mistral(TaggedArray):
         if sep < 0 and limit == n:
             return self.unclosed(run, at, n, final)
         if sep < 0 or not data.startswith(self.ARGS, sep, n):
+            if b" " in data[pos : max(pos, sep)]:
+                after = self.mention(run, pos, n, final, ())
+                if after != 0:
+                    return after
             fault = Fault("malformed_tag", pos, "[ARGS] is wanted after the name")
             return self.broken(run, at, pos, max(pos, sep), n, final, fault)
         native = None

@@ -14,6 +14,7 @@ from toolparse.driver.run import Run
 from toolparse.driver.schema import type_of
 from toolparse.grammars.channels import quoted, unquoted
 from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
+from toolparse.scan.find import find_any
 from toolparse.scan.json_value import json_value
 
 OPEN, CLOSE, SEP = b"<|open|>", b"<|close|>", b"<|sep|>"
@@ -22,8 +23,10 @@ HEADER_LIMIT = 1024
 
 
 def header(data: bytes | bytearray, at: int, n: int) -> tuple[int, str]:
-    """(offset of the separator or -1 where none is near, the text before it)."""
-    end = data.find(SEP, at, min(n, at + HEADER_LIMIT))
+    """(offset of the separator, the text before it); -1: none is near, -2: a tag comes first."""
+    end, which = find_any(data, at, min(n, at + HEADER_LIMIT), (SEP, OPEN, CLOSE))
+    if which > 0:
+        return -2, ""
     return end, data[at:end].decode("utf-8", "replace") if end >= 0 else ""
 
 
@@ -63,7 +66,7 @@ class KimiK3(Grammar):
         head = at + len(OPEN if opened else CLOSE)
         end, text = header(data, head, n)
         if end < 0:
-            if not final and n - head < HEADER_LIMIT:
+            if end == -1 and not final and n - head < HEADER_LIMIT:
                 return NEED_MORE
             run.markup.append((at, head))
             return head
@@ -117,12 +120,13 @@ class KimiK3(Grammar):
             )
             return n
         except _Wrong as wrong:
-            stop = data.find(close, wrong.offset, n)
+            ends = (close, OPEN + b"call", CLOSE + b"tools" + SEP, OPEN + b"tools" + SEP)
+            stop, which = find_any(data, max(wrong.offset, at + 1), n, ends)
             if stop < 0 and not final:
                 run.wait = close
                 return NEED_MORE
-            end = n if stop < 0 else stop + len(close)
-            run.inside = stop >= 0
+            end = n if stop < 0 else stop + (len(close) if which == 0 else 0)
+            run.inside = 0 <= which < 3
             run.add(
                 (at, end),
                 name=reader.name,
@@ -165,9 +169,9 @@ class _Call:
         self.fault: Fault | None = None
 
     def head(self, at: int) -> tuple[int, dict[str, str]]:
-        end, text = header(self.data, at, self.n)
+        end, text = header(self.data, at + len(OPEN), self.n)
         if end < 0:
-            if self.n - at < HEADER_LIMIT:
+            if end == -1 and self.n - at < HEADER_LIMIT:
                 raise EOFError
             raise _Wrong(at, "the tag is not closed")
         return end + len(SEP), {k: unquoted(v) for k, v in _ATTRIBUTE.findall(text)}
@@ -203,9 +207,11 @@ class _Call:
             start, attributes = self.head(pos)
             key = attributes.get("key")
             stop = CLOSE + b"argument" + SEP
-            end = data.find(stop, start, self.n)
+            end, which = find_any(data, start, self.n, (stop, OPEN + b"argument", OPEN + b"call"))
             if end < 0:
                 raise EOFError
+            if which:
+                raise _Wrong(end, "the value is never closed")
             if key is None:
                 raise _Wrong(pos, "the argument has no key")
             if key in self.values and self.fault is None:

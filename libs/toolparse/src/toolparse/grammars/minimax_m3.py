@@ -14,7 +14,8 @@ from typing import Any
 from toolparse.driver.run import Run
 from toolparse.driver.schema import item_schema, object_shape, types_of
 from toolparse.driver.tools import Misfit, typed
-from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Span, Written, skip_space
+from toolparse.scan.find import find_any
+from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Span, Written, skip_space
 
 P = b"]<]minimax[>["
 SECTION_OPEN, SECTION_CLOSE = P + b"<tool_call>", P + b"</tool_call>"
@@ -56,6 +57,12 @@ class MinimaxM3(Grammar):
     def spell(self, arguments: Mapping[str, Any]) -> str:
         return "".join(element(key, value) for key, value in arguments.items())
 
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        pos = skip_space(data, at + len(SECTION_OPEN), n)
+        if n - pos < len(INVOKE) and INVOKE.startswith(bytes(data[pos:n])):
+            return None
+        return data.startswith(INVOKE, pos, n)
+
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         run.inside, run.section, run.section_calls = True, at, 0
         after = self.within(run, at + len(SECTION_OPEN), n, final)
@@ -92,10 +99,13 @@ class MinimaxM3(Grammar):
         run.inside = False
         if not first:
             return at
-        found = data.find(SECTION_CLOSE, at, n)
-        if found < 0 and not final:
+        found, which = self.ahead(run, at, at, n, final, (SECTION_CLOSE,))
+        if found == WAIT:
             run.wait = SECTION_CLOSE
             return NEED_MORE
+        if found >= 0 and which < 0:
+            # A tag that is talked about, before the next call.
+            return found
         end = n if found < 0 else found + len(SECTION_CLOSE)
         kind = "unclosed" if found < 0 else "malformed_tag"
         run.add((run.section, end), fault=Fault(kind, at), arguments=None)
@@ -128,12 +138,13 @@ class MinimaxM3(Grammar):
             )
             return n
         except _Wrong as wrong:
-            found = data.find(INVOKE_CLOSE, wrong.offset, n)
+            ends = (INVOKE_CLOSE, INVOKE, SECTION_CLOSE, SECTION_OPEN)
+            found, which = find_any(data, wrong.offset, n, ends)
             if found < 0 and not final:
                 run.wait = INVOKE_CLOSE
                 return NEED_MORE
-            end = n if found < 0 else found + len(INVOKE_CLOSE)
-            run.inside = found >= 0
+            end = n if found < 0 else found + (len(INVOKE_CLOSE) if which == 0 else 0)
+            run.inside = 0 <= which < 3
             run.add(
                 (at, end),
                 name=name,
@@ -204,7 +215,7 @@ class _Reader:
 
     def tag(self, pos: int, close: bytes) -> tuple[str, int]:
         found = _TAG.match(self.data, pos, self.n)
-        if found:
+        if found and not self.data.startswith(INVOKE, pos, self.n):
             return found.group(1).decode("utf-8", "replace"), found.end()
         if self.n - pos < 350 and b">" not in bytes(self.data[pos + len(P) : self.n]):
             raise EOFError
@@ -217,12 +228,15 @@ class _Reader:
         data = self.data
         inner = skip_space(data, start, self.n)
         if not data.startswith(P + b"<", inner, self.n) or data.startswith(close, inner, self.n):
-            end = data.find(close, start, self.n)
-            if end < 0:
+            end = data.find(P, start, self.n)
+            if (
+                end < 0
+                or close.startswith(bytes(data[end : self.n][: len(close)]))
+                and (self.n - end < len(close))
+            ):
                 raise EOFError
-            nested = data.find(P, start, end)
-            if nested >= 0:
-                raise _Wrong(nested, "the value is never closed")
+            if not data.startswith(close, end, self.n):
+                raise _Wrong(end, "the value is never closed")
             return data[start:end].decode("utf-8", "replace"), end, end + len(close)
         if depth >= MAX_DEPTH:
             raise _Wrong(start, "", "too_deep")

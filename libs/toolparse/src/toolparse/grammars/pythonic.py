@@ -14,9 +14,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolparse.driver.run import Run
-from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Repaired, Written, skip_space
+from toolparse.grammars.grammar import (
+    NEED_MORE,
+    WAIT,
+    Fault,
+    Grammar,
+    Repaired,
+    Written,
+    skip_space,
+)
 from toolparse.scan.literals import Bad, CallText, Cut, Reader, read_call
 
+_CALL = re.compile(rb"[A-Za-z0-9_.-]{0,256}")
 _LIST = re.compile(rb"\[\s{0,64}[A-Za-z_][A-Za-z0-9_.-]{0,255}\s{0,64}\(")
 
 
@@ -68,6 +77,21 @@ class Pythonic(Grammar):
         if not _LIST.match(data, at, n):
             return self.no_list(run, at, n, final)
         return self.calls(run, at, at, n, final, run.at_start(at))
+
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        if not self.open or not data.startswith(self.open, at, n):
+            return False
+        pos = skip_space(data, at + len(self.open), n)
+        if pos >= n:
+            return None
+        if not self.lines:
+            return data[pos] == 0x5B
+        found = _CALL.match(data, pos, n)
+        return (
+            None
+            if found and found.end() == n
+            else found is not None and found.end() > pos and data[found.end()] == 0x28
+        )
 
     def no_list(self, run: Run, at: int, n: int, final: bool) -> int:
         """A bracket that does not begin a list of calls, as far as it can be seen."""
@@ -179,11 +203,15 @@ class Pythonic(Grammar):
         if not sure:
             return max(bad.offset, at + 1)
         if self.close:
-            stop = data.find(self.close, bad.offset, n)
-            if stop < 0 and not final:
+            if not found or found[0].name is None:
+                after = self.mention(run, pos, n, final, (self.close,))
+                if after != 0:
+                    return after
+            stop, which = self.ahead(run, pos, bad.offset, n, final, (self.close,))
+            if stop == WAIT:
                 run.wait = self.close
                 return NEED_MORE
-            end = n if stop < 0 else stop + len(self.close)
+            end = n if stop < 0 else stop + (len(self.close) if which == 0 else 0)
         else:
             line = data.find(b"\n", bad.offset, n)
             if line < 0 and not final:

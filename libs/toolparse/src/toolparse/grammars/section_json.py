@@ -17,6 +17,7 @@ from toolparse.driver.tools import ToolSet
 from toolparse.fast.section import SectionTags, section_json
 from toolparse.grammars.grammar import (
     NEED_MORE,
+    WAIT,
     Fault,
     Grammar,
     Repaired,
@@ -27,7 +28,6 @@ from toolparse.grammars.grammar import (
 from toolparse.grammars.tagged_json import json_fault
 from toolparse.repair import json_text
 from toolparse.result.model import Parsed, Source
-from toolparse.scan.find import find_any
 from toolparse.scan.json_value import json_value
 
 NAME_LIMIT = 256
@@ -171,11 +171,14 @@ class SectionJson(Grammar):
             run.inside = False
             run.markup.append((pos, at))
             return at
-        found = data.find(self.section_close, at, n)
-        if found < 0 and not final:
+        found, which = self.ahead(run, at, at, n, final, (self.section_close,))
+        if found == WAIT:
             run.wait = self.section_close
             return NEED_MORE
         run.inside = False
+        if found >= 0 and which < 0:
+            # A tag that is talked about, before the next call.
+            return found
         if found < 0:
             run.add((run.section, n), fault=Fault("unclosed", n), arguments=None)
             return n
@@ -183,6 +186,23 @@ class SectionJson(Grammar):
         fault = Fault("malformed_tag", at, "the open tag of a call is wanted")
         run.add((run.section, end), fault=fault, arguments=None)
         return end
+
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        opened = next((t for t in self.section_open if data.startswith(t, at, n)), None)
+        if opened is not None:
+            pos = skip_space(data, at + len(opened), n)
+            if n - pos < len(self.call_open) and self.call_open.startswith(bytes(data[pos:n])):
+                return None
+            return data.startswith(self.call_open, pos, n)
+        head = at + len(self.call_open)
+        limit = min(n, head + NAME_LIMIT + len(self.name_end))
+        sep = data.find(self.name_end, head, limit)
+        if sep < 0:
+            return None if limit == n and b"<" not in data[head:n] else False
+        if b"<" in data[head:sep]:
+            return False
+        body = skip_space(data, sep + len(self.name_end), n)
+        return data[body] == 0x7B if body < n else None
 
     def orphan(self, run: Run, at: int, n: int, final: bool) -> int:
         """A call outside of a section."""
@@ -307,9 +327,10 @@ class SectionJson(Grammar):
     ) -> int:
         """Takes a faulty call to its close tag, or to the next tag that ends it."""
         close = self.call_close[-1] if self.call_close else b""
-        tags = tuple(t for t in (close, self.section_close, self.call_open) if t)
-        found, which = find_any(run.data, offset, n, tags)
-        if found < 0 and not final:
+        tags = tuple(t for t in (close, self.section_close) if t)
+        start = pos if pos >= 0 else about.head
+        found, which = self.ahead(run, start, offset, n, final, tags)
+        if found == WAIT:
             run.wait = tags[0]
             return NEED_MORE
         end = n
@@ -317,6 +338,9 @@ class SectionJson(Grammar):
             run.inside = False
         else:
             end = found + len(tags[which]) if close and which == 0 else found
+        if found >= 0 and which < 0:
+            # The next call is one of the section, unless a section opens there.
+            run.inside = run.inside and run.data.startswith(self.call_open, found, n)
         repair = None
         if pos >= 0 and found >= 0:
             repair = self.repairer(run, about.name, pos, found, (), self.call_close[:-1])

@@ -17,7 +17,15 @@ from collections.abc import Callable, Sequence
 from toolparse.driver.run import Run
 from toolparse.driver.tools import ToolSet
 from toolparse.fast.tagged import Tags, tagged_json
-from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Repaired, Written
+from toolparse.grammars.grammar import (
+    NEED_MORE,
+    WAIT,
+    Fault,
+    Grammar,
+    Repaired,
+    Written,
+    skip_space,
+)
 from toolparse.repair import json_text
 from toolparse.result.model import Parsed, Source
 from toolparse.scan.find import find_any
@@ -82,14 +90,17 @@ class TaggedJson(Grammar):
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
         start = pos = at + len(self.open)
-        while pos < n and data[pos] in _SPACE:
-            pos += 1
+        pos = skip_space(data, pos, n)
         if pos >= n and not final:
             return NEED_MORE
         if self.close and data.startswith(self.close, pos, n):
             end = pos + len(self.close)
             run.add((at, end), fault=Fault("empty_body", pos), arguments=None)
             return end
+        if data[pos : pos + 1] not in (b"{", b"[", b""):
+            after = self.mention(run, pos, n, final, (self.close,) if self.close else ())
+            if after != 0:
+                return after
         code, offset, duplicate, members = json_value(data, pos, n)
         if code == TRUNCATED:
             if not final:
@@ -97,19 +108,14 @@ class TaggedJson(Grammar):
                 return NEED_MORE
             return self.truncated(run, at, pos, n, members)
         if code != OK:
-            stop = self.close or self.open
-            found = data.find(stop, offset, n)
-            if found < 0 and not final:
-                run.wait = stop
+            closes = (self.close,) if self.close else ()
+            found, which = self.ahead(run, start, offset, n, final, closes)
+            if found == WAIT:
+                run.wait = self.close or self.open
                 return NEED_MORE
-            end = n if found < 0 else found + len(self.close)
-            self.bad(
-                run,
-                (at, end),
-                (start, n if found < 0 else found),
-                json_fault(code, offset),
-                members,
-            )
+            end = n if found < 0 else found + (len(self.close) if which == 0 else 0)
+            fault = json_fault(code, offset)
+            self.bad(run, (at, end), (start, n if found < 0 else found), fault, members)
             return end
         after = offset
         while self.close and after < n and data[after] in _SPACE:
@@ -119,6 +125,13 @@ class TaggedJson(Grammar):
             self.whole(run, (at, end), pos, offset, duplicate, members)
             return end
         return self.not_closed(run, at, pos, offset, after, n, final, members)
+
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        pos = skip_space(data, at + len(self.open), n)
+        inner = skip_space(data, pos + 1, n)
+        if data[pos : pos + 1] not in (b"", b"{"):
+            return False
+        return data[inner] in b'"}' if inner < n else None
 
     def write(self, calls: Sequence[Written]) -> str:
         key, value = self.names[0].decode(), self.arguments[0].decode()

@@ -20,15 +20,16 @@ from typing import Any
 from toolparse.driver.run import Run
 from toolparse.driver.tools import Misfit, ToolSet
 from toolparse.fast.tagged import PairTags, tagged_pairs
-from toolparse.grammars.grammar import NEED_MORE, Fault, Grammar, Repaired, Span, skip_space
+from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Repaired, Span, skip_space
 from toolparse.grammars.pair_writer import PairWriter
 from toolparse.grammars.tagged_json import json_fault
 from toolparse.repair import tagged_values
 from toolparse.result.model import Parsed, Source
 from toolparse.scan.find import find_any
 from toolparse.scan.json_value import json_value
-from toolparse.scan.pairs import MORE, NAME, OK, REPEATED, TAG, Scanned, Shape, scan_call
+from toolparse.scan.pairs import MORE, NAME, OK, REPEATED, TAG, Scanned, Shape, scan_call, scan_name
 
+_LOOKS = 32
 _DETAILS = {
     NAME: "the name is not closed",
     TAG: "a close tag or the next argument is wanted",
@@ -69,7 +70,8 @@ class TaggedPairs(PairWriter, Grammar):
             self.openers = (shape.section_open,) + ((shape.call_open,) if self.alone else ())
         else:
             self.openers = (shape.call_open,)
-        self.window = max(map(len, (shape.section_open, shape.section_close, shape.call_open)))
+        tags = (shape.section_open, shape.section_close, shape.call_open, shape.call_close)
+        self.window = max(map(len, (*tags, shape.key_open)))
         self.outer_close = shape.section_close or shape.call_close
         super().__init__()
         plain = not (shape.attributes or json_body or decode or shape.cdata or shape.type_open)
@@ -139,6 +141,9 @@ class TaggedPairs(PairWriter, Grammar):
         if partial:
             run.add((start, n), fault=Fault("unclosed", n), arguments=None)
             return n
+        after = self.mention(run, at, n, final, (self.outer_close,))
+        if after != 0:
+            return after
         return self.broken(
             run, start, at, n, final, Fault("malformed_tag", at, _DETAILS[TAG]), None
         )
@@ -209,6 +214,10 @@ class TaggedPairs(PairWriter, Grammar):
         if scanned[0] == TAG and self.json_body and not scanned[4]:
             return self.json_call(run, at, scanned, n, final)
         if scanned[0] != OK:
+            if scanned[0] == NAME or b" " in run.data[max(scanned[2], 0) : max(scanned[3], 0)]:
+                after = self.mention(run, at + 1, n, final, (self.outer_close,))
+                if after != 0:
+                    return after
             return self.faulty(run, at, at, scanned, n, final)
         self.finish(run, (at, scanned[1]), at, scanned, None)
         return scanned[1]
@@ -222,7 +231,7 @@ class TaggedPairs(PairWriter, Grammar):
             run.wait = shape.call_close
             return NEED_MORE
         if code != OK:
-            return max(end, at + 1)
+            return self.past_orphan(run, at, end, n, final)
         after = skip_space(data, end, n)
         if not data.startswith(shape.section_close, after, n):
             if not final and shape.section_close.startswith(bytes(data[after:n])):
@@ -236,6 +245,17 @@ class TaggedPairs(PairWriter, Grammar):
             fault = Fault("malformed_tag", wrapper, "the tag around the calls is misspelled")
         self.finish(run, (start, end), at, scanned, fault, (repair,))
         return end
+
+    def past_orphan(self, run: Run, at: int, end: int, n: int, final: bool) -> int:
+        """Where content goes on after a tag that opens no call: at the next call, if one is
+        there before the fault at `end`."""
+        if end == n:
+            # The rest is looked at again so often; then a text of such tags is content.
+            run.looks += 1
+            if run.looks > _LOOKS:
+                return n
+        found, _ = self.ahead(run, at + 1, end, max(end, at + 1), True, ())
+        return found if found >= 0 else max(end, at + 1)
 
     def wrapper_before(self, data: bytes | bytearray, at: int) -> int:
         """The start of a misspelled section tag right before `at`, or -1."""
@@ -319,12 +339,15 @@ class TaggedPairs(PairWriter, Grammar):
         scanned: Scanned | None,
     ) -> int:
         """Takes a faulty block to the next outer close tag."""
-        found = run.data.find(self.outer_close, offset, n)
-        if found < 0 and not final:
+        found, which = self.next_after(run, self.read_end(start, scanned), offset, n, final)
+        if found == WAIT:
             run.wait = self.outer_close
             return NEED_MORE
-        run.inside = False
-        end = n if found < 0 else found + len(self.outer_close)
+        end = n if found < 0 else found + (len(self.outer_close) if which == 0 else 0)
+        # The next call of the same section is read as one of it.
+        opened = bool(self.shape.section_open) and run.inside
+        run.inside = opened and which < 0 and run.data.startswith(self.shape.call_open, end, n)
+        run.section_calls += run.inside
         name = self.name(run, scanned) if scanned else None
         run.add(
             (start, end),
@@ -335,6 +358,56 @@ class TaggedPairs(PairWriter, Grammar):
             arguments=None,
         )
         return end
+
+    def read_end(self, start: int, scanned: Scanned | None) -> int:
+        """Where what was read whole of a faulty call ends."""
+        if scanned is None or scanned[2] < 0:
+            return start + 1
+        return scanned[4][-1][5] + len(self.shape.value_close) if scanned[4] else scanned[3]
+
+    def next_after(self, run: Run, start: int, offset: int, n: int, final: bool) -> tuple[int, int]:
+        """`ahead`, where the next call of the section counts as well."""
+        shape = self.shape
+        limit, which = self.ahead(run, start, offset, n, final, (self.outer_close,))
+        if not shape.section_open or self.single:
+            return limit, which
+        pos = start
+        while True:
+            at = run.data.find(shape.call_open, pos, limit if limit >= 0 else n)
+            if at < 0:
+                return limit, which
+            whole = self.named(run.data, at, n)
+            if whole or (whole is None and not final):
+                return (at if whole else WAIT), -1
+            pos = at + 1
+
+    def named(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        """Whether a name and what may follow it stand behind the open tag of a call."""
+        shape = self.shape
+        code, end, pos = scan_name(shape, data, at + len(shape.call_open), n)
+        if code == MORE:
+            return None
+        if (
+            code != OK
+            or not data[at + len(shape.call_open) : end].strip()
+            or (not shape.name_end and b" " in data[at + len(shape.call_open) : end].strip())
+        ):
+            return False
+        pos = skip_space(data, pos, n)
+        rest = bytes(data[pos : pos + self.window][: n - pos])
+        tags = (shape.key_open, shape.call_close, *((b"{",) if self.json_body else ()))
+        if any(rest.startswith(tag) for tag in tags):
+            return True
+        return None if any(tag.startswith(rest) for tag in tags) else False
+
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        shape = self.shape
+        if not shape.section_open or not data.startswith(shape.section_open, at, n):
+            return self.named(data, at, n)
+        pos = skip_space(data, at + len(shape.section_open), n)
+        if data.startswith(shape.call_open, pos, n):
+            return True
+        return None if shape.call_open.startswith(bytes(data[pos:n])) else False
 
     def name(self, run: Run, scanned: Scanned) -> str | None:
         if scanned[2] < 0 or scanned[2] == scanned[3]:

@@ -49,7 +49,7 @@ def skip_space(data: bytes | bytearray, pos: int, n: int) -> int:
     return pos
 
 
-def _name(shape: Shape, data: bytes | bytearray, pos: int, n: int) -> tuple[int, int, int]:
+def scan_name(shape: Shape, data: bytes | bytearray, pos: int, n: int) -> tuple[int, int, int]:
     """(code, end of the name, offset after it)."""
     stop = min(n, pos + NAME_LIMIT)
     if not shape.name_end:
@@ -149,7 +149,7 @@ def scan_call(shape: Shape, data: bytes | bytearray, pos: int, n: int, final: bo
     """
     pairs: list[Pair] = []
     name_start = pos
-    code, name_end, pos = _name(shape, data, pos, n)
+    code, name_end, pos = scan_name(shape, data, pos, n)
     if code != OK:
         return code, pos, -1, -1, pairs
     while name_end > name_start and data[name_end - 1] in _SPACE:

@@ -125,7 +125,7 @@ def _only(value: Any) -> Any:
             value = json.loads(value)
         except (ValueError, RecursionError):
             return value
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
 
 
 def _answer_in(text: str) -> str:

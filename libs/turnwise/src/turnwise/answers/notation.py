@@ -124,9 +124,6 @@ _LONGEST = 20
 _STARS = re.compile(r"\s*\*\s*")
 _UNEQUAL = re.compile(r"(?<!\d)!=|(?<=\s)!=|<>|/=")
 _MIXED = re.compile(r"(?<![\d.^_/])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])")
-_MIXED_FRACTION = re.compile(
-    r"(?<![\d.^_/])(\d+)\s*(?:\\ |-|\\text\{ ?and ?\}| and )\s*(?=\\[dt]?frac\s*\{?\d+\}?\s*\{?\d+)"
-)
 _REPEATING = re.compile(
     r"(?<![\d.])(\d{0,40})\.(\d{0,40})"
     r"(?:\\(?:overline|bar|widebar|overbar)\s*(?:\{(\d+)\}|(\d))|\((\d+)\)"
@@ -138,7 +135,9 @@ _EMPTY = re.compile(r"\\varnothing(?![A-Za-z])|^\s*\\\{\s*\\\}\s*$")
 _INNER_DEGREES = re.compile(
     r"((?<![\d.])\d+(?:\.\d+)?|\\?[A-Za-z]+)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))"
 )
-_BASE = re.compile(r"(?<![A-Za-z\d.])\(?(\d+)\)?\s*_\s*(?:\{\s*\(?(\d{1,2})\)?\s*\}|(\d))(?![\d])")
+_BASE = re.compile(
+    r"(?<![A-Za-z\d.])(?:\((\d+)\)|(\d+))\s*_\s*(?:\{\s*\(?(\d{1,2})\)?\s*\}|(\d))(?!\d)"
+)
 
 
 def bare(text: str) -> str:
@@ -163,7 +162,8 @@ def _trimmed(text: str) -> str:
 
 def without_phrase(text: str) -> str:
     """Without `The answer is` before it, in words or in `\\text{}`."""
-    return _LEADING_PHRASE.sub("", text, count=1) if (_LEADING_PHRASE.match(text)) else text
+    phrase = _LEADING_PHRASE.match(text)
+    return text[phrase.end() :] if phrase else text
 
 
 def plain(text: str) -> str:
@@ -197,13 +197,11 @@ def to_latex(text: str) -> str:
     found = _FUNCTION.sub(r"\\\1", _plain_roots(found))
     found = _PI.sub(r"\\pi ", _INFINITY.sub(r"\\infty ", found))
     found = _BARE_ROOT.sub(lambda m: f"\\sqrt{m[1] or ''}{{{m[2]}}}", found)
-    found = _MIXED.sub(r"\1\\frac{\2}{\3}", _MIXED_FRACTION.sub(r"\1", found))
+    found = _MIXED.sub(r"\1\\frac{\2}{\3}", found)
     found = _STARS.sub(r"\\cdot ", found)
     found = _EMPTY.sub(r"\\emptyset ", found)
     found = _INNER_DEGREES.sub(r"{(\1\\cdot\\frac{\\pi}{180})}", found)
-    found = _BASE.sub(
-        lambda m: m[1] if (m[2] or m[3]) == "10" else _of_base(m[1], m[2] or m[3]), found
-    )
+    found = _BASE.sub(_of_base, found)
     return found.strip()
 
 
@@ -212,8 +210,9 @@ def _base(found: re.Match[str]) -> str:
     return f"_{{{_BASE_WORDS.get(named, named)}}}"
 
 
-def _of_base(digits: str, base: str) -> str:
-    return f"{int(digits)}\\cdot \\Xi_{{{int(base)}}}"
+def _of_base(found: re.Match[str]) -> str:
+    digits, base = found[1] or found[2], int(found[3] or found[4])
+    return digits if base == 10 else f"{int(digits)}\\cdot \\Xi_{{{base}}}"
 
 
 def _from_unicode(text: str) -> str:

@@ -11,8 +11,8 @@ rounding to six places:
 1. Whole numbers, fractions and decimals are exact: a decimal is what its digits say. Two decimals
    are equal within 1e-12 of their size, which is what a computer's own rounding leaves.
 2. Other numbers (roots, powers of pi) are equal within 1e-30 of their size.
-3. A decimal for a number that has no end of decimals is right if it has six digits or more and the
-   number lies within one unit of the last.
+3. A decimal for a number that has no end of decimals is right if it is that number, rounded or cut
+   off, to six digits or more.
 4. A percentage is its hundredth, or the number before its sign.
 """
 
@@ -204,8 +204,8 @@ def _same_number(left: Any, right: Any) -> bool:
     elif _close(one, other, sympy.Float(10) ** -_SAME_DIGITS):
         return True
     return any(
-        place is not None and place[0] >= _FEWEST_DIGITS and _within(one, other, place[1])
-        for place in places
+        place is not None and place[0] >= _FEWEST_DIGITS and _shortened(number, decimal, place[1])
+        for place, decimal, number in zip(places, exact, reversed(exact), strict=True)
     )
 
 
@@ -216,8 +216,10 @@ def _close(one: Any, other: Any, share: Any) -> bool:
     return bool(size != 0 and abs(left - right) < share * size) or bool((one - other).is_zero)
 
 
-def _within(one: Any, other: Any, unit: Any) -> bool:
-    return bool(abs((one - other).evalf(_DIGITS)) < unit)
+def _shortened(number: Any, decimal: Any, unit: Any) -> bool:
+    """Whether the decimal is the number, rounded or cut off at `unit`."""
+    rest = ((number - decimal) / unit).evalf(_DIGITS) * (1 if decimal > 0 else -1)
+    return bool(-0.5 <= rest < 1)
 
 
 def _exact(value: Any) -> Any:

@@ -156,8 +156,14 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
 
 def _parquet(file: Path, part: slice) -> Iterator[Record]:
     # Slow to import, and needed for this format alone.
-    import pyarrow  # type: ignore[import-untyped]
-    import pyarrow.parquet  # type: ignore[import-untyped]
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow.parquet  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise ConfigError(
+            f"{file}: a parquet file needs the package pyarrow ({error}); install it, or write the"
+            " rows as .jsonl"
+        ) from None
 
     number = 0
     try:

@@ -171,10 +171,12 @@ class TraceChoice:
         found += self._unscored.items()
         if not self._spread:
             return _within_bounds(_once(found))
-        room = EVAL_TRACES - len(_once(found))
-        evenly = list(self._evenly.values())
-        stride = max(1, -(-len(evenly) // max(1, room)))
-        found += [("sample", episode) for episode in evenly[::stride]]
+        taken = {episode.rollout_id for _, episode in found}
+        room = max(0, EVAL_TRACES - len(taken))
+        others = [one for one in self._evenly.values() if one.rollout_id not in taken]
+        if len(others) > room:
+            others = [others[place * len(others) // room] for place in range(room)]
+        found += [("sample", episode) for episode in others]
         return _within_bounds(_once(found)[:EVAL_TRACES])
 
     def _compare(self, episode: Episode) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from slime_standin.contract import make_args
-from slime_standin.desk import Desk, make_tokenizer, save_tokenizer
+from slime_standin.errands import Courier, save_tokenizer
 from turnwise import slime as hooks
 from turnwise.slime import dynamic_filter, post_process_rewards, reward_func
 from turnwise.testing.servers import FakeSGLang
@@ -29,7 +29,7 @@ def _port() -> int:
     found: list[int] = []
 
     async def serve() -> None:
-        async with FakeSGLang(Desk(make_tokenizer()).answer) as server:
+        async with FakeSGLang(Courier().answer) as server:
             found.append(server.port)
             started.set()
             await asyncio.Event().wait()
@@ -45,7 +45,7 @@ def _checkpoint() -> str:
 
 
 def _fill(args: Any) -> None:
-    options = {"method": "tau", "user": {"strategy": "offline"}, "prompt": "compact"}
+    options = {"method": "slime_standin.errands:Errands"}
     whole = make_args(hf_checkpoint=_checkpoint(), turnwise=options, sglang_router_port=_port())
     for name, value in vars(whole).items():
         if not hasattr(args, name):
@@ -56,7 +56,7 @@ async def generate(
     args: Any, sample: Any, sampling_params: dict[str, Any], evaluation: bool = False
 ) -> Any:
     _fill(args)
-    sample.prompt = 0
+    sample.prompt = "0"
     try:
         return await hooks.generate(args, sample, sampling_params, evaluation=evaluation)
     finally:

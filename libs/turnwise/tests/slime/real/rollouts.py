@@ -23,10 +23,12 @@ from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.eval_config import EvalDatasetConfig
 from slime.utils.misc import SingletonMeta, load_function
 from slime.utils.types import Sample
-from slime_standin.desk import Speaker, customer, make_tokenizer, openings, save_tokenizer
+from slime_standin.errands import Courier, save_tokenizer, says
 from stage import LOGGED, arguments, manager_of
 from turnwise.objective import rollout_mask_sums
-from turnwise.slime import books
+from turnwise.run.folder import RunFolder
+from turnwise.run.metrics import EvalRow, TrainRow, parse_row
+from turnwise.slime import accounts
 from turnwise.testing.servers import Call, FakeChat, FakeSGLang, in_a_thread, status
 
 STEPS = 3
@@ -42,7 +44,7 @@ def main() -> None:
     args.over_sampling_batch_size = 4
     seen["partial"] = _train(args, server, slow=True)
     seen["evaluation"] = _evaluate(args, folder)
-    seen["customers"] = _customers(args, server)
+    seen["users"] = _users(args, server)
     args.partial_rollout = False
     args.over_sampling_batch_size = 2
     seen["turn_mean"] = _turn_mean(args)
@@ -54,8 +56,8 @@ def main() -> None:
 def _serve() -> FakeSGLang:
     """A server in a thread. Every third session fails its task, every tenth call has no answer,
     and now and then one is refused for good."""
-    desk = Speaker(make_tokenizer(), wrong=lambda number: number % 3 == 2, asks=1)
-    server = FakeSGLang(desk.answer)
+    courier = Courier(wrong=lambda number: number % 3 == 2, asks=3)
+    server = FakeSGLang(courier.answer)
 
     def misbehave(call: Call) -> Any:
         if call.number % 40 == 7:
@@ -68,17 +70,13 @@ def _serve() -> FakeSGLang:
 
 
 def _arguments(folder: Path, server: FakeSGLang) -> Any:
-    tasks = sorted(openings().values(), key=lambda task: task.index)[:24]
-    rows = [
-        {"index": task.index, "metadata": {"env": task.domain, "task_split": task.split}}
-        for task in tasks
-    ]
+    rows = [{"index": str(n), "metadata": {"id": f"parcel/{n}"}} for n in range(24)]
     data = folder / "tasks.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return arguments(
         data,
         hf_checkpoint=save_tokenizer(folder / "checkpoint"),
-        turnwise={"method": "tau", "user": {"strategy": "offline"}, "prompt": "compact"},
+        turnwise={"method": "slime_standin.errands:Errands"},
         sglang_router_port=server.port,
     )
 
@@ -126,7 +124,7 @@ def _evaluate(args: Any, folder: Path) -> dict[str, Any]:
     LOGGED.clear()
     args.eval_datasets = [
         EvalDatasetConfig(
-            name="retail",
+            name="parcels",
             path=args.prompt_data,
             input_key="index",
             metadata_key="metadata",
@@ -137,35 +135,44 @@ def _evaluate(args: Any, folder: Path) -> dict[str, Any]:
             max_response_len=1024,
         )
     ]
+    args.turnwise_run_dir = str(folder / "run")
     output = generate_rollout(args, 0, None, evaluation=True)
     log_eval_rollout_data(0, args, output.data, output.metrics)
     (numbers,) = LOGGED
-    keys = ("eval/retail", "eval/retail/coverage", "eval/retail/stderr", "eval/turnwise/lost")
+    rows = [parse_row(row) for row in RunFolder(folder / "run").metric_rows()]
+    (row,) = [one for one in rows if isinstance(one, EvalRow)]
+    assert (row.step, row.dataset, row.reward_mean) == (0, "parcels", numbers["eval/parcels"])
+    del args.turnwise_run_dir
+    keys = ("eval/parcels", "eval/parcels/coverage", "eval/parcels/stderr", "eval/turnwise/lost")
     return {key: numbers[key] for key in keys}
 
 
-def _customers(args: Any, server: FakeSGLang) -> dict[str, Any]:
-    """The strategy react and a customer behind an endpoint that is busy now and then, with aborted
-    conversations that go on."""
-    user = FakeChat(customer, delay_s=0.05)
+def _users(args: Any, server: FakeSGLang) -> dict[str, Any]:
+    """A user behind an endpoint that is busy now and then, with aborted conversations that go on,
+    and the run folder of it."""
+    user = FakeChat(says, delay_s=0.05)
     user.misbehave = lambda call: status(429) if call.number % 9 == 4 else None
     in_a_thread(user)
     kept = args.turnwise
-    there = {"model": "m", "base_url": f"{user.url}/v1", "key_env": "", "backoff_s": 0.01}
-    args.turnwise = {**kept, "agent_strategy": "react", "user": {**there, "strategy": "react"}}
+    args.turnwise = {**kept, "user_url": f"{user.url}/v1"}
+    args.turnwise_run_dir = tempfile.mkdtemp()
     seen = _train(args, server, slow=True)
-    numbers = LOGGED[-1]
-    told = {key: numbers[f"rollout/turnwise/user/{key}"] for key in ("requests", "retries")}
-    refused = sum(call.number % 9 == 4 for call in user.calls)
-    assert told == {"requests": len(user.calls) - refused, "retries": refused}
+    asked = LOGGED[-1]["rollout/turnwise/user/requests"]
+    rows = [parse_row(row) for row in RunFolder(Path(args.turnwise_run_dir)).metric_rows()]
+    steps = [row.step for row in rows if isinstance(row, TrainRow)]
+    assert steps == [1, 2, 3], steps
+    started = sum(row.ledger["started"] for row in rows if isinstance(row, TrainRow))
+    # A row counts what ended; what was under way is in the next.
+    assert started == seen["started"]
     args.turnwise = kept
-    return {**seen, **told}
+    del args.turnwise_run_dir
+    return {**seen, "requests": asked, "sent": len(user.calls)}
 
 
 def _turn_mean(args: Any) -> dict[str, Any]:
     """The denominators that slime's ranks divide by, against the reference."""
     SingletonMeta.clear_instances(SingletonMeta)
-    two = {"method": "slime_standin.methods:two_segments", "objective": "turn-mean"}
+    two = {"method": "slime_standin.methods:TwoSegments", "objective": "turn-mean"}
     kept, args.turnwise = args.turnwise, two
     args.dynamic_sampling_filter_path = None
     args.use_dynamic_batch_size, args.max_tokens_per_gpu = True, 2048
@@ -188,7 +195,7 @@ def _turn_mean(args: Any) -> dict[str, Any]:
         for place, value in zip(part.inner["partition"], found, strict=True):
             assert value == sums.get(place, 0), (place, value)
             compared += place in sums
-    books.TRAIN.take().check()
+    accounts.TRAIN.take().check()
     args.turnwise = kept
     args.dynamic_sampling_filter_path = "turnwise.slime.dynamic_filter"
     return {"rows": len(data), "compared": compared}
@@ -196,7 +203,7 @@ def _turn_mean(args: Any) -> dict[str, Any]:
 
 def _segments(args: Any) -> dict[str, Any]:
     SingletonMeta.clear_instances(SingletonMeta)
-    kept, args.turnwise = args.turnwise, {"method": "slime_standin.methods:two_segments"}
+    kept, args.turnwise = args.turnwise, {"method": "slime_standin.methods:TwoSegments"}
     args.dynamic_sampling_filter_path = None
     # A step of fixed micro-batches takes no varying number of rows.
     args.use_dynamic_batch_size, args.max_tokens_per_gpu = True, 2048
@@ -206,7 +213,7 @@ def _segments(args: Any) -> dict[str, Any]:
     train_data = manager._convert_samples_to_train_data(data)
     parts = manager._split_train_data_by_dp(train_data)
     rollouts = len(set(train_data["rollout_ids"]))
-    books.TRAIN.take().check()
+    accounts.TRAIN.take().check()
     args.turnwise = kept
     args.dynamic_sampling_filter_path = "turnwise.slime.dynamic_filter"
     steps = len(parts[0].inner["global_batch_sizes"])
@@ -219,11 +226,11 @@ def _fully_async(args: Any) -> dict[str, Any]:
     source = RolloutDataSourceWithBuffer(args)
     groups = fully_async_rollout.generate_rollout_fully_async(args, 0, source)
     fully_async_rollout._stop_global_worker()
-    while books.TRAIN.in_flight:
+    while accounts.TRAIN.in_flight:
         time.sleep(0.05)
-    page = books.TRAIN.take()
-    page.check()
-    return {"groups": len(groups), "ledger": page.equation()}
+    period = accounts.TRAIN.take()
+    period.check()
+    return {"groups": len(groups), "ledger": period.equation()}
 
 
 if __name__ == "__main__":
