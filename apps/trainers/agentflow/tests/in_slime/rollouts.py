@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import reducer
 import torch
-from apps.trainers.agentflow.laptop.problems import make_problems
 from planner import POLICY, Planner, options
 from sandbox import Sandbox, SandboxUnavailable
 from slime.observability.rollout_metrics import log_eval_rollout_data, log_rollout_data
@@ -41,6 +40,8 @@ from turnwise.config import ConfigError
 from turnwise.objective import token_weights
 from turnwise.slime import accounts, close
 from turnwise.testing.servers import Call, FakeSGLang, in_a_thread, status
+
+from apps.trainers.agentflow.laptop.problems import make_problems
 
 OBJECTIVES = ("turn-mean", "rollout-token-mean", "global-token-mean")
 STEPS = 3
