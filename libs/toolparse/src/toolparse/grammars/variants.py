@@ -100,6 +100,11 @@ class Forgetful(Grammar):
     def write(self, calls: Sequence[Written]) -> str:
         return self.inner.write(calls)
 
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        if any(data.startswith(tag, at, n) for tag in self.tags):
+            return False
+        return self.inner.begins(data, at, n)
+
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         for tag in self.tags:
             if run.data.startswith(tag, at, n):
