@@ -19,13 +19,13 @@ from slime_standin.contract import make_args, to_train_data
 from slime_standin.desk import Desk, make_tokenizer, openings, prompts
 from slime_standin.methods import EndpointUser, TauWith
 from taubench.method import TauOptions
+from taubench.users import UserConfig
 from turnwise.engine.http import HttpPool
 from turnwise.episode import Episode
 from turnwise.method import Job, Method
 from turnwise.slime import close as close_connections
 from turnwise.slime import hooks, rollout_log
 from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Misbehaviour
-from turnwise.users import UserConfig
 
 EPISODES = 8
 VICTIM = 3

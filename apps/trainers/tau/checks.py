@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -262,12 +263,15 @@ def check_user(tau: TauOptions, plan: Plan) -> Line:
 
 
 async def _ask(tau: TauOptions) -> float:
+    """Seconds until the user answered."""
     # The run is slime's, which serves models by name; none is asked for here.
     users = make_users(tau.user, Services(server=lambda name: ""))
+    started = time.monotonic()
     try:
-        return await ask_users(users, ASK_DEADLINE_S)
+        await ask_users(users, ASK_DEADLINE_S)
     finally:
         await users.close()
+    return time.monotonic() - started
 
 
 def _check_served(model: str, plan: Plan) -> Line:

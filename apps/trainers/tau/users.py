@@ -32,17 +32,15 @@ def make_users(config: UserConfig, services: Services) -> UserMaker:
 
 
 async def ask_users(users: UserMaker, deadline_s: float) -> float:
-    """Finds out by one short request whether their endpoint answers, if they have one.
+    """Finds out whether their endpoint answers, if they have one.
 
     Returns:
-        Seconds until it answered.
+        Seconds until it answered; 0 without one.
 
     Raises:
         PreflightError: it does not.
     """
-    if users.client is None:
-        return 0.0
     try:
-        return await users.client.check(deadline_s=deadline_s, extra={"max_tokens": 16})
+        return await users.check(deadline_s)
     except BoundaryError as error:
         raise PreflightError(f"user: no answer: {error}") from None

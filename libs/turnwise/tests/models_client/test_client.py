@@ -239,6 +239,7 @@ NOTHING_SAID = [
     body(b'{"choices": [{"delta": {"content": "yes"}}]}'),
     body(b'data: {"choices": [{"delta": {"content": "yes"}}]}', "text/event-stream"),
     body(b'{"choices": [{"message": {"content": ""}}]}'),
+    body(b'{"choices": [{"message": {"content": null, "reasoning_content": "so"}}]}'),
     body(b" " * (MAX_ANSWER_BYTES + 1)),
     edit(lambda answer: {"error": "busy"}),
     edit(lambda answer: {"object": "error", "message": "busy"}),
