@@ -1,4 +1,4 @@
-"""Every strategy and every customer through the hooks, and a customer's own conversation kept."""
+"""Every strategy and every user through slime's hooks, and a user's own conversation kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from taubench.fewshot import demonstrated
 from taubench.strategies import STRATEGIES
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
-from turnwise.slime import books, close, generate, hooks, rollout_log
+from turnwise.slime import accounts, close, generate, rollout_log, shared
 from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Turn, body, edit, status
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
@@ -165,7 +165,7 @@ async def test_a_spent_budget_ends_the_run(args: Callable[..., Any], endpoint: F
     with pytest.raises(StopRun, match=r"user.spend-cap-usd: the spend cap of \$0.00 is reached"):
         await generate(arguments, row(1), PARAMS)
     assert len(endpoint.calls) == 4
-    assert books.TRAIN.take().ledger.as_dict()["cancelled"] == 1
+    assert accounts.TRAIN.take().ledger.as_dict()["cancelled"] == 1
 
 
 async def test_recorded_replies_are_played_again_without_a_request(
@@ -175,7 +175,7 @@ async def test_recorded_replies_are_played_again_without_a_request(
     first = await generate(args(turnwise=served(endpoint, user_cache=path)), row(), PARAMS)
     assert first.reward == 1.0 and len(endpoint.calls) == 3
     await close()
-    monkeypatch.setattr(hooks, "_shared", {})
+    shared._loops.clear()
     replay = served(endpoint, user_cache=path, user_replay=True)
     again = await generate(args(turnwise=replay), row(), PARAMS)
     other = await generate(args(turnwise=replay), row(1), PARAMS)
