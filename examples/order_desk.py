@@ -7,15 +7,27 @@ import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from turnwise import Conversation, Ending, Episode, Limit, Method, MethodOptions, Row, Turn
+from turnwise import (
+    Conversation,
+    Ending,
+    Episode,
+    Limit,
+    Method,
+    MethodOptions,
+    Policy,
+    Rollout,
+    Row,
+    Turn,
+)
 
 SHOP = "You help customers of an online shop. Look up the order, then make the change."
 REASONS = ("no longer needed", "ordered by mistake")
 NEEDS = {"get_order_details": ["order_id"], "cancel_pending_order": ["order_id", "reason"]}
 
 
-def schema(name: str) -> dict:
+def schema(name: str) -> dict[str, Any]:
     properties = {key: {"type": "string"} for key in NEEDS[name]}
     parameters = {"type": "object", "properties": properties, "required": NEEDS[name]}
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
@@ -41,10 +53,10 @@ class OrderDesk(Method[MethodOptions, Wish]):
     def task(self, row: Row) -> Wish:
         return Wish(str(row.prompt), str(row.label))
 
-    def tools(self) -> list[dict]:
+    def tools(self) -> list[dict[str, Any]]:
         return [schema(name) for name in NEEDS]
 
-    async def run(self, rollout, policy) -> Episode:
+    async def run(self, rollout: Rollout[Wish], policy: Policy) -> Episode:
         wish, cancelled = rollout.task, None
         opening = f"Cancel order {wish.order} because {wish.reason}."
         messages = [{"role": "system", "content": SHOP}, {"role": "user", "content": opening}]
@@ -57,8 +69,8 @@ class OrderDesk(Method[MethodOptions, Wish]):
                     return talk.episode(Ending.finished(), float(cancelled == wish))
                 call = turn.calls[0]
                 answer = {"order_id": wish.order, "status": "pending"}
-                if call.name == "cancel_pending_order":
-                    cancelled = Wish(call.arguments.get("order_id"), call.arguments.get("reason"))
+                if call.name == "cancel_pending_order" and isinstance(call.arguments, dict):
+                    cancelled = Wish(*(str(call.arguments.get(key)) for key in NEEDS[call.name]))
                     answer["status"] = "cancelled"
                 messages = [{"role": "tool", "name": call.name, "content": json.dumps(answer)}]
             return talk.episode(Ending.stopped(Limit.TURNS), 0.0)
