@@ -1,6 +1,6 @@
 """A method of one's own in one file: an agent at an order desk, with its tools and its reward.
 
-    ./pants run libs/turnwise:train -- --method examples.order_desk:OrderDesk
+./pants run libs/turnwise:train -- --method examples.order_desk:OrderDesk
 """
 
 import json
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from turnwise import (
+    AnyPolicy,
     Conversation,
     Ending,
     Episode,
     Limit,
     Method,
     MethodOptions,
-    Policy,
     Rollout,
     Row,
     Turn,
@@ -56,15 +56,16 @@ class OrderDesk(Method[MethodOptions, Wish]):
     def tools(self) -> list[dict[str, Any]]:
         return [schema(name) for name in NEEDS]
 
-    async def run(self, rollout: Rollout[Wish], policy: Policy) -> Episode:
+    async def run(self, rollout: Rollout[Wish], policy: AnyPolicy) -> Episode:
         wish, cancelled = rollout.task, None
         opening = f"Cancel order {wish.order} because {wish.reason}."
         messages = [{"role": "system", "content": SHOP}, {"role": "user", "content": opening}]
         async with Conversation(policy, rollout, tools=self.tools()) as talk:
             for _ in range(4):
                 turn = await talk.ask(messages)
-                if not isinstance(turn, Turn) or turn.ending:
+                if turn.ending is not None:  # out of tokens or context, or aborted
                     return talk.episode(turn.ending, 0.0)
+                assert isinstance(turn, Turn)
                 if not turn.calls:
                     return talk.episode(Ending.finished(), float(cancelled == wish))
                 call = turn.calls[0]
