@@ -49,6 +49,11 @@ def row(index: int = 0) -> Any:
     return sample
 
 
+def asked(endpoint: FakeChat) -> list[Call]:
+    """What a user was asked; whether the endpoint is there is asked without a part to play."""
+    return [call for call in endpoint.calls if call.body["messages"][0]["role"] == "system"]
+
+
 def ledger() -> dict[str, Any]:
     numbers = logging_utils.logged[-1]
     return {key.removeprefix("rollout/turnwise/"): value for key, value in numbers.items()}
@@ -89,8 +94,7 @@ async def test_every_customer_played_by_a_model_is_heard_without_its_thoughts(
     numbers = ledger()
     assert (numbers["started"], numbers["finished"], numbers["coverage"]) == (2, 2, 1.0)
     assert numbers["user/requests"] == len(endpoint.calls) >= 6
-    asked = len(endpoint.calls)
-    assert numbers["user/usd"] == pytest.approx(asked * (20 * 1.0 + 10 * 2.0) / 1e6)
+    assert numbers["user/usd"] == pytest.approx(len(endpoint.calls) * (20 * 1.0 + 10 * 2.0) / 1e6)
 
 
 @pytest.mark.parametrize("strategy", ["llm", "react"])
@@ -100,7 +104,7 @@ async def test_an_aborted_conversation_goes_on_without_asking_the_customer_anew(
 ) -> None:
     arguments = args(turnwise=served(endpoint, strategy=strategy), partial_rollout=True)
     whole = await generate(arguments, row(), PARAMS)
-    needed = [call.body["messages"] for call in endpoint.calls]
+    needed = [call.body["messages"] for call in asked(endpoint)]
     assert len(needed) == 3
     endpoint.calls.clear()
     server._turns.clear()
@@ -113,7 +117,7 @@ async def test_an_aborted_conversation_goes_on_without_asking_the_customer_anew(
     done = await generate(arguments, half, PARAMS)
     assert (done.reward, done.tokens) == (1.0, whole.tokens)
     assert (done.loss_mask, done.rollout_log_probs) == (whole.loss_mask, whole.rollout_log_probs)
-    again = [call.body["messages"] for call in endpoint.calls]
+    again = [call.body["messages"] for call in asked(endpoint)]
     assert len(again) == len(needed), "a recorded reply was asked for again"
     # react's thoughts are in no record: what was said goes on without them.
     said = [[one["role"] for one in messages] for messages in again]
@@ -173,13 +177,13 @@ async def test_recorded_replies_are_played_again_without_a_request(
 ) -> None:
     path = str(tmp_path / "replies.jsonl")
     first = await generate(args(turnwise=served(endpoint, user_cache=path)), row(), PARAMS)
-    assert first.reward == 1.0 and len(endpoint.calls) == 3
+    assert first.reward == 1.0 and len(asked(endpoint)) == 3
     await close()
     shared._loops.clear()
     replay = served(endpoint, user_cache=path, user_replay=True)
     again = await generate(args(turnwise=replay), row(), PARAMS)
     other = await generate(args(turnwise=replay), row(1), PARAMS)
-    assert again.tokens == first.tokens and len(endpoint.calls) == 3
+    assert again.tokens == first.tokens and len(asked(endpoint)) == 3
     assert other.metadata["turnwise"]["ending"] == "lost:user"
     assert "record it first" in other.metadata["turnwise"]["error"]
 
@@ -193,7 +197,7 @@ async def test_a_customer_that_slime_serves_is_found_by_its_name_there(
     arguments.sglang_model_routers = {"customer": ("127.0.0.1", endpoint.port)}
     sample = await generate(arguments, row(), PARAMS)
     assert sample.reward == 1.0
-    assert {call.body["model"] for call in endpoint.calls} == {"customer"}
+    assert {call.body["model"] for call in asked(endpoint)} == {"customer"}
 
 
 async def test_a_demonstrated_task_is_no_task_for_few_shot(args: Callable[..., Any]) -> None:
