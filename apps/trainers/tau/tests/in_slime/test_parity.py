@@ -11,22 +11,37 @@ import pytest
 import tokendelta
 import torch
 from slime_standin.desk import Desk, openings, prompts, scores, words
-from slime_standin.methods import patient_user
-from taubench.episode import compact_user, default_services, run_episode
+from taubench.users import OfflineUser, compact_user
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from turnwise.engine import Engine, SamplingParams
 from turnwise.engine.scripted import Reply, ScriptedEngine, reply
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
 from turnwise.policy import Policy
-from turnwise.rollout import derive_seed
+from turnwise.rollout import Rollout, derive_seed
 from turnwise.slime import generate
 from turnwise.testing.servers import Call, FakeSGLang, Turn
 from turnwise.users import User
 
+from apps.trainers.tau.method import TauMethod
+from apps.trainers.tau.options import TauOptions
+from apps.trainers.tau.tests.playing import play
+
 PARAMS: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 96}
 EPISODES = 4
-PATIENT = {"method": "slime_standin.methods:patient"}
+PATIENT = {"method": f"{__name__}:PatientTau"}
+
+
+def patient_user() -> User:
+    """Stays for a few statements, so that an untrained policy has more than one turn."""
+    return OfflineUser(opening="everything", patience=4)
+
+
+class PatientTau(TauMethod):
+    """tau with a patient user."""
+
+    def __init__(self, options: TauOptions) -> None:
+        super().__init__(options, make_user=patient_user)
 
 
 @pytest.fixture
@@ -71,14 +86,14 @@ async def local(
         max_context_tokens=8192,
         sampling=SamplingParams(max_new_tokens=limit),
     )
-    return await run_episode(
-        task,
-        policy,
-        replace(default_services("compact"), user=user),
+    rollout = Rollout(
+        task=task,
+        task_id=task.id,
         rollout_id=f"local/{index}",
         group_id="g",
         seed=derive_seed(42, "train", index),
     )
+    return await play(policy, rollout, make_user=user)
 
 
 def assert_same(episode: Episode, sample: Any, tolerance: float = 0.0) -> None:

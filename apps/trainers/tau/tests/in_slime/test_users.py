@@ -14,28 +14,36 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import to_train_data
-from slime_standin.desk import GOODBYE, Desk, Speaker, customer, openings, prompts
+from slime_standin.desk import GOODBYE, Desk, customer, openings, prompts
 from taubench.fewshot import demonstrated
 from taubench.strategies import STRATEGIES
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
-from turnwise.slime import books, close, generate, hooks, rollout_log
+from turnwise.models.client import GREETING
+from turnwise.slime import accounts, close, generate, rollout_log, shared
 from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Turn, body, edit, status
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
 
-
-@pytest.fixture
-def desk(tokenizer: Any) -> Desk:
-    """Asks once, makes its calls, says goodbye."""
-    return Speaker(tokenizer, asks=1)
+READY = GREETING[0]["content"]
 
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[FakeChat]:
-    async with FakeChat(customer) as found:
+    async with FakeChat(answers) as found:
         yield found
         await close()
+
+
+def answers(messages: list[dict[str, Any]]) -> str:
+    """Ready when asked whether it is there, else a customer."""
+    return "ready" if messages[0]["content"] == READY else customer(messages)
+
+
+def heard(endpoint: FakeChat) -> list[list[dict[str, Any]]]:
+    """The conversations that it was asked to go on with."""
+    asked: list[list[dict[str, Any]]] = [call.body["messages"] for call in endpoint.calls]
+    return [messages for messages in asked if messages[0]["content"] != READY]
 
 
 def served(endpoint: FakeChat, **options: Any) -> dict[str, Any]:
@@ -100,7 +108,7 @@ async def test_an_aborted_conversation_goes_on_without_asking_the_customer_anew(
 ) -> None:
     arguments = args(turnwise=served(endpoint, strategy=strategy), partial_rollout=True)
     whole = await generate(arguments, row(), PARAMS)
-    needed = [call.body["messages"] for call in endpoint.calls]
+    needed = heard(endpoint)
     assert len(needed) == 3
     endpoint.calls.clear()
     server._turns.clear()
@@ -113,7 +121,7 @@ async def test_an_aborted_conversation_goes_on_without_asking_the_customer_anew(
     done = await generate(arguments, half, PARAMS)
     assert (done.reward, done.tokens) == (1.0, whole.tokens)
     assert (done.loss_mask, done.rollout_log_probs) == (whole.loss_mask, whole.rollout_log_probs)
-    again = [call.body["messages"] for call in endpoint.calls]
+    again = heard(endpoint)
     assert len(again) == len(needed), "a recorded reply was asked for again"
     # react's thoughts are in no record: what was said goes on without them.
     said = [[one["role"] for one in messages] for messages in again]
@@ -159,13 +167,13 @@ async def test_a_customer_that_fails_for_good_costs_its_episode_and_no_reward(
 
 
 async def test_a_spent_budget_ends_the_run(args: Callable[..., Any], endpoint: FakeChat) -> None:
-    budget = {"write_price": 1.0, "max_tokens": 10, "spend_cap_usd": 0.000041}
+    budget = {"write_price": 1.0, "max_tokens": 10, "spend_cap_usd": 0.000051}
     arguments = args(turnwise=served(endpoint, **budget))
     assert (await generate(arguments, row(), PARAMS)).reward == 1.0
     with pytest.raises(StopRun, match=r"user.spend-cap-usd: the spend cap of \$0.00 is reached"):
         await generate(arguments, row(1), PARAMS)
-    assert len(endpoint.calls) == 4
-    assert books.TRAIN.take().ledger.as_dict()["cancelled"] == 1
+    assert len(heard(endpoint)) == 4
+    assert accounts.TRAIN.take().ledger.as_dict()["cancelled"] == 1
 
 
 async def test_recorded_replies_are_played_again_without_a_request(
@@ -173,13 +181,13 @@ async def test_recorded_replies_are_played_again_without_a_request(
 ) -> None:
     path = str(tmp_path / "replies.jsonl")
     first = await generate(args(turnwise=served(endpoint, user_cache=path)), row(), PARAMS)
-    assert first.reward == 1.0 and len(endpoint.calls) == 3
+    assert first.reward == 1.0 and len(heard(endpoint)) == 3
     await close()
-    monkeypatch.setattr(hooks, "_shared", {})
+    shared._loops.clear()
     replay = served(endpoint, user_cache=path, user_replay=True)
     again = await generate(args(turnwise=replay), row(), PARAMS)
     other = await generate(args(turnwise=replay), row(1), PARAMS)
-    assert again.tokens == first.tokens and len(endpoint.calls) == 3
+    assert again.tokens == first.tokens and len(heard(endpoint)) == 3
     assert other.metadata["turnwise"]["ending"] == "lost:user"
     assert "record it first" in other.metadata["turnwise"]["error"]
 
@@ -202,7 +210,8 @@ async def test_a_demonstrated_task_is_no_task_for_few_shot(args: Callable[..., A
     arguments = args(turnwise={"agent_strategy": "few-shot"}, rollout_max_context_len=32768)
     with pytest.raises(ConfigError, match="is a demonstration of agent-strategy few-shot"):
         await generate(arguments, sample, PARAMS)
-    assert (await generate(args(), sample, PARAMS)).metadata["turnwise"]["task_id"] == task.id
+    shown = await generate(args(), sample, PARAMS)
+    assert shown.metadata["turnwise"]["ending"] == "finished"
 
 
 async def test_airline_plays_as_retail_does(
@@ -214,5 +223,5 @@ async def test_airline_plays_as_retail_does(
         rollout_max_context_len=65536,
     )
     sample = await generate(arguments, Sample(prompt=3, index=0, metadata={}), PARAMS)
-    facts = sample.metadata["turnwise"]
-    assert (facts["task_id"], facts["ending"]) == ("airline/test/3", "finished")
+    assert sample.metadata["turnwise"]["ending"] == "finished"
+    assert "# Airline Agent Policy" in tokenizer.decode(sample.tokens)
