@@ -1,21 +1,33 @@
 """A method of one's own in one file: an agent at an order desk, with its tools and its reward.
 
-    ./pants run libs/turnwise:train -- --method examples.order_desk:OrderDesk
+./pants run libs/turnwise:train -- --method examples.order_desk:OrderDesk
 """
 
 import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from turnwise import Conversation, Ending, Episode, Limit, Method, MethodOptions, Row, Turn
+from turnwise import (
+    AnyPolicy,
+    Conversation,
+    Ending,
+    Episode,
+    Limit,
+    Method,
+    MethodOptions,
+    Rollout,
+    Row,
+    Turn,
+)
 
 SHOP = "You help customers of an online shop. Look up the order, then make the change."
 REASONS = ("no longer needed", "ordered by mistake")
 NEEDS = {"get_order_details": ["order_id"], "cancel_pending_order": ["order_id", "reason"]}
 
 
-def schema(name: str) -> dict:
+def schema(name: str) -> dict[str, Any]:
     properties = {key: {"type": "string"} for key in NEEDS[name]}
     parameters = {"type": "object", "properties": properties, "required": NEEDS[name]}
     return {"type": "function", "function": {"name": name, "parameters": parameters}}
@@ -41,24 +53,25 @@ class OrderDesk(Method[MethodOptions, Wish]):
     def task(self, row: Row) -> Wish:
         return Wish(str(row.prompt), str(row.label))
 
-    def tools(self) -> list[dict]:
+    def tools(self) -> list[dict[str, Any]]:
         return [schema(name) for name in NEEDS]
 
-    async def run(self, rollout, policy) -> Episode:
+    async def run(self, rollout: Rollout[Wish], policy: AnyPolicy) -> Episode:
         wish, cancelled = rollout.task, None
         opening = f"Cancel order {wish.order} because {wish.reason}."
         messages = [{"role": "system", "content": SHOP}, {"role": "user", "content": opening}]
         async with Conversation(policy, rollout, tools=self.tools()) as talk:
             for _ in range(4):
                 turn = await talk.ask(messages)
-                if not isinstance(turn, Turn) or turn.ending:
+                if turn.ending is not None:  # out of tokens or context, or aborted
                     return talk.episode(turn.ending, 0.0)
+                assert isinstance(turn, Turn)
                 if not turn.calls:
                     return talk.episode(Ending.finished(), float(cancelled == wish))
                 call = turn.calls[0]
                 answer = {"order_id": wish.order, "status": "pending"}
-                if call.name == "cancel_pending_order":
-                    cancelled = Wish(call.arguments.get("order_id"), call.arguments.get("reason"))
+                if call.name == "cancel_pending_order" and isinstance(call.arguments, dict):
+                    cancelled = Wish(*(str(call.arguments.get(key)) for key in NEEDS[call.name]))
                     answer["status"] = "cancelled"
                 messages = [{"role": "tool", "name": call.name, "content": json.dumps(answer)}]
             return talk.episode(Ending.stopped(Limit.TURNS), 0.0)

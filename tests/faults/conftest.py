@@ -13,7 +13,7 @@ import pytest
 from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime.utils.misc import SingletonMeta  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.desk import save_tokenizer
-from turnwise.slime import books
+from turnwise.slime import accounts, files, shared
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(autouse=True)
 def fresh_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing of one test is left for the next: accounts, tracker, slime's singleton."""
-    monkeypatch.setattr(books, "TRAIN", books.Books())
+    monkeypatch.setattr(accounts, "TRAIN", accounts.Accounts())
+    monkeypatch.setattr(files, "_files", {})
+    shared._loops.clear()
     yield
     logging_utils.logged.clear()
     SingletonMeta._instances.clear()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
@@ -17,15 +17,15 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime_standin.contract import make_args, to_train_data
 from slime_standin.desk import Desk, make_tokenizer, openings, prompts
-from slime_standin.methods import EndpointUser, TauWith
-from taubench.method import TauOptions
+from taubench.task import STOP, Task
 from turnwise.engine.http import HttpPool
-from turnwise.episode import Episode
-from turnwise.method import Job, Method
 from turnwise.slime import close as close_connections
-from turnwise.slime import hooks, rollout_log
+from turnwise.slime import rollout_log, shared
 from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Misbehaviour
-from turnwise.users import UserConfig
+from turnwise.users import User, UserReply
+
+from apps.trainers.tau.method import TauMethod
+from apps.trainers.tau.options import TauOptions
 
 EPISODES = 8
 VICTIM = 3
@@ -73,17 +73,40 @@ class Outcome:
     data: dict[str, list[Any]]
 
 
-class Counter(Method):
-    """The method of the test under way."""
+class Counter(TauMethod):
+    """tau with the users of the test under way."""
 
-    method: TauWith
+    users: ClassVar[list[Callable[[], User]]] = []
 
-    async def run(self, job: Job) -> Episode:
-        return await self.method.run(job)
+    def __init__(self, options: TauOptions) -> None:
+        super().__init__(options, make_user=lambda: self.users[-1]())
 
 
-def make_counter(options: object) -> Counter:
-    return Counter()
+class EndpointUser:
+    """A user behind an OpenAI-compatible endpoint; a reply that is no text is an error."""
+
+    name = "endpoint"
+
+    def __init__(self, url: str, pool: HttpPool) -> None:
+        self._url, self._pool = f"{url}/v1/chat/completions", pool
+        self._messages: list[dict[str, str]] = []
+
+    async def reset(self, task: Task) -> str:
+        self._messages = [{"role": "system", "content": task.instruction}]
+        return await self._ask()
+
+    async def reply(self, agent_text: object) -> UserReply:
+        self._messages.append({"role": "user", "content": str(agent_text)})
+        text = await self._ask()
+        return UserReply(text, done=STOP in text)
+
+    async def _ask(self) -> str:
+        asked = {"model": "user", "messages": self._messages}
+        text = (await self._pool.post(self._url, asked))["choices"][0]["message"]["content"]
+        if not isinstance(text, str) or not text.strip():
+            raise ValueError(f"the user's reply is no text: {text!r}")
+        self._messages.append({"role": "assistant", "content": text})
+        return text
 
 
 async def play(
@@ -96,35 +119,30 @@ async def play(
 ) -> Outcome:
     """Plays the episodes under slime's arguments `changes`; asserts that nothing is left behind."""
     fault = engine or user
-    options = TauOptions(
-        user=UserConfig(strategy="offline"),
-        prompt="compact",
-        max_turns=8,
-        user_deadline_s=fault.deadline_s if fault else 60.0,
-        engine_deadline_s=fault.deadline_s if fault else 60.0,
-    )
+    deadline_s = fault.deadline_s if fault else 60.0
+    options = {
+        "prompt": "compact",
+        "user": {"strategy": "offline"},
+        "user_deadline_s": deadline_s,
+        "engine_deadline_s": deadline_s,
+    }
     rows = prompts(EPISODES)
     for number, sample in enumerate(rows):
         sample.index, sample.group_index, sample.session_id = number, 0, f"session-{number}"
     instructions = [_instruction(sample.prompt) for sample in rows]
     quick = partial(HttpPool, backoff_s=0.001, max_backoff_s=0.02)
-    monkeypatch.setattr(hooks, "HttpPool", quick)
+    monkeypatch.setattr(shared, "HttpPool", quick)
     with nothing_left_behind():
         pool = quick()
         server = FakeSGLang(Desk(make_tokenizer(), asks=1).answer)
         customer = FakeChat(says)
         async with server, customer:
-            monkeypatch.setattr(
-                Counter,
-                "method",
-                TauWith(options, lambda: EndpointUser(customer.url, pool)),
-                raising=False,
-            )
+            monkeypatch.setattr(Counter, "users", [lambda: EndpointUser(customer.url, pool)])
             server.misbehave = _meet(engine, lambda call: call.session == f"session-{VICTIM}")
             customer.misbehave = _meet(user, lambda call: _speaks_of(call, instructions[VICTIM]))
             args = make_args(
                 hf_checkpoint=checkpoint,
-                turnwise={"method": f"{__name__}:make_counter"},
+                turnwise={"method": f"{__name__}:Counter", **options},
                 **changes,
                 sglang_router_port=server.port,
                 n_samples_per_prompt=EPISODES,

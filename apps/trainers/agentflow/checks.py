@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tokendelta
 from sandbox import Sandbox, SandboxUnavailable
+from turnwise.answers import MathVerifier
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError
-from turnwise.judge import Judge, JudgeConfig
 from turnwise.models import ModelConfig, make_models
 from turnwise.preflight import Check, Line, fail, note, ok, skip
 from turnwise.rows.reader import read_rows
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
     from turnwise.launch.plan import Plan
 
 GRADED = 200
-"""Rows of a data file, evenly spread, whose own answer is graded."""
+"""Rows of a data file, evenly spread, whose answer the rule is tried on."""
+WRONG = "0"
+"""What is held against them; where it is right, that is told as well."""
+ANSWER_S = 20.0
+"""Seconds for a frozen model's answer."""
+_NAME = re.compile(r"""(?:^|[-{,\s])name:\s*["']?([\w.-]+)""", re.MULTILINE)
 
 
 def make_checks(options: AgentFlowOptions, plan: Plan) -> dict[str, Check]:
@@ -75,26 +81,23 @@ def read_questions(path: str, plan: Plan) -> list[Question]:
 
 
 async def _gradable(name: str, path: str, questions: Sequence[Question], has_judge: bool) -> Line:
-    """Whether each question's own answer counts as right."""
+    """Whether the rule can tell a wrong answer from each question's own."""
     shown = questions[:: -(-len(questions) // GRADED)]
-    judge = Judge(JudgeConfig())
+    verifier = MathVerifier()
     try:
-        verdicts = await asyncio.gather(
-            *(judge.grade(one.text, rf"\boxed{{{one.answer}}}", one.answer) for one in shown)
-        )
+        found = await asyncio.gather(*(verifier.check(WRONG, one.answer) for one in shown))
     finally:
-        await judge.close()
-    unclear = [
-        one for one, verdict in zip(shown, verdicts, strict=True) if verdict.correct is not True
-    ]
-    found = f"{path}: {len(questions)} questions; by rule {len(shown) - len(unclear)} of"
-    found += f" {len(shown)} answers are right if given as they stand"
+        await verifier.close()
+    unclear = [one for one, check in zip(shown, found, strict=True) if check.equal is None]
+    said = f"{path}: {len(questions)} questions; the rule grades"
+    said += f" {len(shown) - len(unclear)} of {len(shown)} answers"
     if not unclear:
-        return ok(name, found)
-    found += f", not {unclear[0].answer[:80]!r}"
+        return ok(name, said)
+    said += f", not {unclear[0].answer[:80]!r}"
     if has_judge:
-        return note(name, found, "the judge model decides on such answers")
-    return fail(name, found, "set [agentflow.models.judge], or leave such rows out")
+        return ok(name, f"{said}; the judge model decides on the others")
+    mend = "set [agentflow.models.judge]: else such an answer is right in the same words alone"
+    return note(name, said, mend)
 
 
 def check_models(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
@@ -116,7 +119,7 @@ def check_models(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
 async def _answers(name: str, model: ModelConfig) -> Line:
     models = make_models({name: model})
     try:
-        await models.check(20.0)
+        await models.check(ANSWER_S)
     except BoundaryError as error:
         mend = f"look at [agentflow.models.{name}], at its server and at the network"
         return fail(f"model {name}", str(error), mend)
@@ -133,21 +136,12 @@ def _served(line: str, name: str, plan: Plan) -> Line:
     path = Path(value)
     if not path.is_file():
         return skip(line, f"{path} is not here, so its models can't be looked at")
-    served = _names(path)
+    # YAML; a file in which models are named otherwise is slime's to read.
+    served = _NAME.findall(path.read_text(encoding="utf-8", errors="replace"))
     if name not in served:
         there = ", ".join(served) or "none"
         return fail(line, f"{path} has no model {name!r}; there are {there}", "name one of them")
     return ok(line, f"slime serves {name}; it is asked once the run has started")
-
-
-def _names(path: Path) -> list[str]:
-    import yaml
-
-    try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return [str(model["name"]) for model in content["sglang"]]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise ConfigError(f"--sglang-config {path}: {type(error).__name__}: {error}") from None
 
 
 def check_sandbox(options: AgentFlowOptions) -> Line:

@@ -48,7 +48,7 @@ class TauMethod(Method[TauOptions, Task]):
     may_change: ClassVar[frozenset[str]] = frozenset(
         f"user.{name}"
         for name in (
-            "key_env", "deadline_s", "attempt_s", "backoff_s", "concurrency",
+            "key_env", "deadline_s", "attempt_s", "patience_s", "backoff_s", "concurrency",
             "requests_per_minute", "tokens_per_minute", "read_price", "write_price",
             "spend_cap_usd",
         )

@@ -31,13 +31,16 @@ def make_users(config: UserConfig, services: Services) -> UserMaker:
         raise ConfigError(f"user.{error}") from None
 
 
-async def ask_users(users: UserMaker, deadline_s: float) -> None:
-    """Finds out by one short request whether their endpoint answers, if they have one.
+async def ask_users(users: UserMaker, deadline_s: float) -> float:
+    """Finds out whether their endpoint answers, if they have one.
+
+    Returns:
+        Seconds until it answered; 0 without one.
 
     Raises:
         PreflightError: it does not.
     """
     try:
-        await users.check(deadline_s)
+        return await users.check(deadline_s)
     except BoundaryError as error:
         raise PreflightError(f"user: no answer: {error}") from None

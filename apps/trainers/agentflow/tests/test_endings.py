@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from apps.trainers.agentflow.episode import run_episode
 from apps.trainers.agentflow.helpers import Helpers
 from apps.trainers.agentflow.tests.scripted import (
     CONTINUE,
-    QUESTION,
     Judge,
     Oracle,
     Scripted,
@@ -265,7 +263,7 @@ async def test_every_rollout_is_accounted_for_and_the_lost_ones_move_no_baseline
 
     async def run(one: Rollout[tuple[list[Any], Helpers]]) -> Episode:
         turns, given = one.task
-        asked = replace(one, task=QUESTION)
+        asked = rollout(rollout_id=one.rollout_id, group_id=one.group_id, seed=one.seed)
         return await run_episode(asked, policy(*turns)[0], given, options(on_malformed="stop"))
 
     episodes = await run_rollouts(tasks, run, ledger=ledger, concurrency=4)

@@ -1,12 +1,12 @@
-"""The command: its flags, its refusals, and a whole run on a planner of a few thousand numbers."""
+"""The command: options, refusals, and a whole run on a planner of a few thousand numbers."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from apps.trainers.agentflow.local import SHIPPED_POLICY, AgentFlowTrainOptions
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -15,57 +15,49 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 from turnwise.config import ConfigError
+from turnwise.local.command import train_method
 
-from apps.trainers.agentflow.train import train
+from apps.trainers.agentflow.method import METHOD
 
-OWN_FLAGS = {
-    "--eval-per-cell", "--eval-split", "--isolation", "--max-steps", "--on-malformed", "--prompt",
+SHIPPED_POLICY = METHOD.shipped
+train = partial(train_method, "agentflow")
+
+OPTIONS = {
+    "documents", "engine_deadline_s", "eval_per_cell", "executor_retries", "helpers", "judge",
+    "malformed_penalty", "max_retries", "max_steps", "max_total_tokens", "memory_characters",
+    "models", "objective", "on_malformed", "on_rewrite", "prompt", "result_characters", "sandbox",
+    "tool_format", "tools", "wall_s",
 }  # fmt: skip
 TINY = [
     "--num-rollout", "1", "--rollout-batch-size", "2", "--n-samples-per-prompt", "2",
     "--n-samples-per-eval-prompt", "1", "--eval-per-cell", "1", "--eval-split", "tune",
     "--threads", "1",
 ]  # fmt: skip
+PRESET: dict[str, Any] = {
+    "num_rollout": 16, "rollout_batch_size": 16, "n_samples_per_prompt": 8, "lr": 1e-3,
+    "rollout_max_response_len": 64, "rollout_max_context_len": 512, "eps_clip_high": 0.28,
+    "n_samples_per_eval_prompt": 2,
+}  # fmt: skip
+PRESET_OF_THE_METHOD: dict[str, Any] = {
+    "helpers": "rules", "prompt": "compact", "on_malformed": "stop", "objective": "turn-mean",
+    "tools": ["base_generator", "python_coder"],
+}  # fmt: skip
 
 
-def test_the_methods_own_flags_are_frozen() -> None:
-    shared = AgentFlowTrainOptions.__mro__[1].model_fields  # type: ignore[attr-defined]
-    own = set(AgentFlowTrainOptions.model_fields) - set(shared)
-    assert {"--" + name.replace("_", "-") for name in own} == OWN_FLAGS
+def test_every_option_is_frozen() -> None:
+    assert set(METHOD.Options.model_fields) == OPTIONS
 
 
-def test_a_dry_run_prints_the_resolved_configuration_and_nothing_else(
+def test_a_dry_run_prints_what_the_run_on_a_laptop_has_and_nothing_else(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert train(["--dry-run", "--max-steps", "7", "--run-dir", str(tmp_path / "run")]) == 0
-    assert json.loads(capsys.readouterr().out)["max_steps"] == 7
+    config = json.loads(capsys.readouterr().out)
+    assert {name: config[name] for name in PRESET} == PRESET
+    ours = config["agentflow"]
+    assert {name: ours[name] for name in PRESET_OF_THE_METHOD} == PRESET_OF_THE_METHOD
+    assert (ours["max_steps"], ours["sandbox"]["packages"]) == (7, [])
     assert not (tmp_path / "run").exists()
-
-
-def test_the_objective_is_the_papers_where_none_is_named() -> None:
-    assert AgentFlowTrainOptions().loss_objective == "turn-mean"
-    assert (
-        AgentFlowTrainOptions(calculate_per_token_loss=True).loss_objective == "global-token-mean"
-    )
-
-
-@pytest.mark.parametrize(
-    ("argv", "words"),
-    [
-        (["--max-step", "4"], "--max-steps"),
-        (["--max-steps", "0"], "greater than or equal to 1"),
-        (["--on-malformed", "ignore"], "ignore"),
-        (["--isolation", "docker"], "docker"),
-        (["--eval-split", "train"], "train"),
-    ],
-)
-def test_options_that_make_no_sense_exit_with_2_and_say_why(
-    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as caught:
-        train(argv)
-    assert caught.value.code == 2
-    assert words in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 @pytest.mark.parametrize(
@@ -73,12 +65,20 @@ def test_options_that_make_no_sense_exit_with_2_and_say_why(
     [
         (["--hf-checkpoint", "absent"], "--hf-checkpoint absent: no such folder"),
         (["--backend", "slime", "--config", "absent.toml"], "absent.toml"),
-        ([*TINY, "--rollout-max-context-len", "100"], "the longest question takes"),
+        ([*TINY, "--rollout-max-context-len", "100"], "the longest first prompt takes"),
+        (["--max-step", "4"], "--max-steps"),
+        (["--max-steps", "0"], "greater than or equal to 1"),
+        (["--on-malformed", "ignore"], "ignore"),
+        (["--sandbox.isolation", "docker"], "docker"),
+        ([*TINY[:-4], "--eval-split", "heldout"], "did you mean 'held-out'"),
+        (["--helpers", "models"], "give models.base"),
+        (["--tools", "calculator"], "'calculator' is neither one of"),
+        (["--models.base.local", "true"], "helpers rules take none"),
     ],
 )
 def test_what_is_missing_is_named(argv: list[str], words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace(".", r"\.")):
-        train(argv)
+        train([*argv, "--threads", "1"])
 
 
 @pytest.fixture
@@ -102,6 +102,7 @@ def test_a_whole_run_ends_with_a_verdict_and_goes_on_where_it_stopped(
     assert train(words) == 0
     said = capsys.readouterr().out
     assert "No rise is shown: tune score" in said
+    assert "questions with the compact prompt: 1 steps" in said
     assert "Sandbox landlock, helpers rules" in said or "Sandbox namespaces, helpers rules" in said
     assert "Always the coder scores" in said and "Never the coder scores" in said
     assert "so the result flatters" in said and "warmed up" not in said

@@ -11,12 +11,12 @@ import pytest
 import tokendelta
 import torch
 from turnwise.config import ConfigError
+from turnwise.local.demonstrations import Demonstrations
 from turnwise.local.supervised import Schedule, replay_batches
 
 from apps.trainers.agentflow.laptop.demonstrations import (
     FLAWS,
     HABITS,
-    Demonstrations,
     analysis,
     corpus,
     demonstrated,

@@ -5,7 +5,7 @@
 
     task = training_tasks(load_tasks("retail", "train"))[0]
     environment, user = Environment(task), OfflineUser()
-    messages = [system(wiki("retail")), customer(await user.reset(task))]
+    messages = [system(wiki("retail")), user_message(await user.reset(task))]
     tools = tool_schemas("retail")
     while not environment.done:
         parsed = ...                                       # the model's turn

@@ -1,8 +1,8 @@
 """Demonstrations for the strategy `few-shot`, made by replaying ground truth.
 
-Each comes from a train task with one write that works: the customer says what the instruction
+Each comes from a train task with one write that works: the user says what the instruction
 says, the agent finds the account, the order and what else the write needs, names the change, hears
-a yes and makes it. Results are the environment's own, shortened. The customers are in no dev or
+a yes and makes it. Results are the environment's own, shortened. The users are in no dev or
 test task and in neither part of the main job's tasks that is kept from training; what is trained
 on should leave out `demonstrated(domain)`.
 """
@@ -47,13 +47,13 @@ def demonstrated(domain: str) -> tuple[Task, ...]:
     kept = [*parts.tune, *parts.held_out]
     for split in SPLITS[domain]:
         kept += () if split == "train" else load_tasks(domain, split)
-    customers = {task.user_id for task in kept}
+    users = {task.user_id for task in kept}
     return tuple(
         next(
             task
             for task in load_tasks(domain, "train")
             if [action.name for action in task.actions] == [write]
-            and task.user_id not in customers
+            and task.user_id not in users
             and not task.flags.gt_write_fails
         )
         for write in WRITES
@@ -106,7 +106,7 @@ def _play(task: Task) -> str:
 
 
 def _account(profile: dict[str, Any], facts: Any) -> tuple[str, Action]:
-    """How the customer says who they are, and the call that finds them."""
+    """How the user says who they are, and the call that finds them."""
     if "email" in facts:
         email = profile["email"]
         return f"It is {email}.", Action("find_user_id_by_email", {"email": email})

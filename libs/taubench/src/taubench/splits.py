@@ -3,8 +3,8 @@
 The family: retail train tasks with one write, `cancel_pending_order` or
 `return_delivered_order_items`, and no outputs: 168 of 500.
 
-Two tasks belong together if they share an order, a customer or the instruction; whole components
-of this relation are dealt out, so no order and no customer is in two parts. `tune` is for
+Two tasks belong together if they share an order, a user or the instruction; whole components
+of this relation are dealt out, so no order and no user is in two parts. `tune` is for
 choosing settings, `held_out` for what is reported, `train` for everything else.
 
 The deal: components are shuffled, larger ones first, and each goes to the part that has least of
@@ -53,7 +53,7 @@ def family_tasks() -> tuple[Task, ...]:
 
 
 def components(tasks: Sequence[Task]) -> list[tuple[Task, ...]]:
-    """Tasks that share an order, a customer or the instruction, directly or through others.
+    """Tasks that share an order, a user or the instruction, directly or through others.
 
     In the order of their first tasks.
     """

@@ -53,13 +53,13 @@ class TaskFlags:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One customer with one goal.
+    """One user with one goal.
 
     Attributes:
         domain: `retail` or `airline`.
         split: `train`, `dev` or `test`; any other name for tasks of one's own.
         index: Position within the split, as upstream numbers its tasks.
-        user_id: The customer's key in the `users` table.
+        user_id: The user's key in the `users` table.
         instruction: What the user simulator is told. Never shown to the agent.
         actions: The annotated calls; replaying them gives the expected database.
         outputs: Strings that must occur in what the agent tells the user.

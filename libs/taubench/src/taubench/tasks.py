@@ -56,7 +56,7 @@ def rules(domain: str) -> tuple[str, ...]:
 
 
 def user_profile(task: Task) -> dict[str, Any]:
-    """The customer's record at the start of the task; the caller's copy.
+    """The user's record at the start of the task; the caller's copy.
 
     Raises:
         KeyError: the task's `user_id` is not in the users table.

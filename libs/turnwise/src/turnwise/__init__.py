@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from turnwise.evaluation.command import evaluate_method as evaluate
     from turnwise.local.command import train_method as train
     from turnwise.method import Method, MethodOptions, Services
-    from turnwise.policy import Policy
+    from turnwise.policy import AnyPolicy, EndpointPolicy, Policy
     from turnwise.rollout import Rollout
     from turnwise.rows import Row
 
 _HOMES = {
+    "AnyPolicy": "turnwise.policy",
     "Boundary": "turnwise.episode",
     "BoundaryError": "turnwise.episode",
     "Conversation": "turnwise.conversation",
     "Ending": "turnwise.episode",
+    "EndpointPolicy": "turnwise.policy",
     "Episode": "turnwise.episode",
     "Limit": "turnwise.episode",
     "Method": "turnwise.method",
@@ -39,10 +41,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnyPolicy",
     "Boundary",
     "BoundaryError",
     "Conversation",
     "Ending",
+    "EndpointPolicy",
     "Episode",
     "Limit",
     "Method",

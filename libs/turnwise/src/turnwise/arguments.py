@@ -9,7 +9,7 @@ words; `--section.key` reaches into a table. The file that `--config` names has 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -233,6 +233,23 @@ def without_option(argv: Sequence[str], flag: str) -> list[str]:
         elif not word.startswith(f"{flag}="):
             kept.append(word)
     return kept
+
+
+def of_any_method(
+    command: Callable[[str, Sequence[str]], int | None],
+) -> Callable[[Sequence[str]], int | None]:
+    """A method's command as one for every method, which `--method` names."""
+
+    def run(argv: Sequence[str]) -> int | None:
+        method = named_option(argv, "--method")
+        if method is None:
+            raise ConfigError(
+                "--method: name one of apps/trainers, or package.module:Class of your own; --help"
+                " after it lists its options"
+            )
+        return command(method, without_option(argv, "--method"))
+
+    return run
 
 
 def print_help(

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from turnwise.conversation import Conversation, Overflow, ToolCall, Turn
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, Ending, Limit
+from turnwise.models.client import ChatClient
+from turnwise.models.config import ChatConfig
+from turnwise.policy import EndpointPolicy
 from turnwise.rollout import Rollout, derive_seed
 from turnwise.testing import (
     ScriptedEngine,
@@ -215,3 +218,12 @@ async def test_an_engine_that_does_not_release_is_noted() -> None:
     async with talk(Stuck([say("one")])) as chat:
         await ask(chat, USER)
     assert "stuck" in str(chat.info()["release_error"])
+
+
+def test_the_markers_are_those_of_the_policys_tokenizer_and_all_known_ones_of_an_endpoint() -> None:
+    of_tokens = talk(ScriptedEngine([])).markers
+    assert of_tokens.plain("a <|im_end|> b </s>") == "a < |im_end|> b </s>"
+    config = ChatConfig(base_url="http://host/v1", model="m")
+    policy = EndpointPolicy(client=ChatClient(config, boundary=Boundary.ENGINE))
+    of_endpoint = Conversation(policy, rollout()).markers
+    assert of_endpoint.plain("a <|im_end|> b </s> c") == "a < |im_end|> b < /s> c"

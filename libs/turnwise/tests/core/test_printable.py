@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from turnwise.command import PreflightError, run_command
-from turnwise.episode import Boundary, BoundaryError
+from turnwise.episode import Boundary, BoundaryError, Ending
 from turnwise.printable import one_line, printable
 
 ANY = st.text(st.characters(codec=None))
@@ -42,3 +42,8 @@ def test_no_error_moves_the_cursor(kind: object, capsys: pytest.CaptureFixture[s
 
     assert run_command(command, []) in (3, 4)
     assert capsys.readouterr().err == ("error: \\x1b]0;owned\\x07 \\x9b2J \\u202egnp \\ud800\n")
+
+
+def test_what_lost_an_episode_is_printable_wherever_it_is_shown() -> None:
+    error = BoundaryError(Boundary.USER, EVIL)
+    assert str(error) == printable(EVIL) == Ending.lost(error).error

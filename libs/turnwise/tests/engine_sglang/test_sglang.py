@@ -346,6 +346,9 @@ async def test_a_body_without_an_end_is_not_read_to_its_end(
     with pytest.raises(BoundaryError, match="more than 65536 bytes"):
         await ask(engine(server, pool))
     assert len(server.calls) == 1
+    monkeypatch.setattr(http, "MAX_BODY_BYTES", 2)
+    with pytest.raises(http.HttpError, match="more than 2 bytes"):
+        await pool.get(f"{server.url}/v1/loads")
 
 
 async def test_no_escape_sequence_of_a_server_is_shown(server: FakeSGLang, pool: HttpPool) -> None:

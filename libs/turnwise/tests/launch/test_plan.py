@@ -205,10 +205,7 @@ def test_the_customers_options_reach_the_hooks_whole(file: Path) -> None:
     user = TauOptions(**options).user
     assert (user.base_url, user.model, user.key_env) == ("http://h:1/v1", "m", "")
     assert (user.spend_cap_usd, user.write_price, user.user_cache) == (5, 2, Path("/r.jsonl"))
-    assert (
-        user.deadline_s == 110
-        and TauOptions(user_deadline_s=60.0).user.deadline_s == 55
-    )
+    assert user.deadline_s == 110 and TauOptions(user_deadline_s=60.0).user.deadline_s == 55
 
 
 def test_a_command_of_one_method_refuses_the_file_of_another(file: Path) -> None:

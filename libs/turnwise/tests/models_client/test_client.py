@@ -239,6 +239,7 @@ NOTHING_SAID = [
     body(b'{"choices": [{"delta": {"content": "yes"}}]}'),
     body(b'data: {"choices": [{"delta": {"content": "yes"}}]}', "text/event-stream"),
     body(b'{"choices": [{"message": {"content": ""}}]}'),
+    body(b'{"choices": [{"message": {"content": null, "reasoning_content": "so"}}]}'),
     body(b" " * (MAX_ANSWER_BYTES + 1)),
     edit(lambda answer: {"error": "busy"}),
     edit(lambda answer: {"object": "error", "message": "busy"}),
@@ -408,11 +409,11 @@ def nobody(**options: Any) -> ChatClient:
 
 async def test_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
     client = nobody(patience_s=0.2)
-    with pytest.raises(BoundaryError, match="nobody answers for 0 s: .*127.0.0.1") as caught:
+    with pytest.raises(BoundaryError, match=r"nobody answers for \d+ s: .*127.0.0.1") as caught:
         await client.complete(HELLO)
     assert caught.value.boundary is Boundary.JUDGE
     assert not isinstance(caught.value, DeadlineExceeded)
-    assert client.retries > 1
+    assert client.retries >= 1
     assert sum("nobody answers" in line for line in caplog.messages) == 1, "said once, at once"
     client.retries = 0
     with pytest.raises(BoundaryError, match="nobody answers"):
@@ -479,7 +480,7 @@ async def test_a_packed_answer_is_read(content: bytes, encoding: str) -> None:
 @pytest.mark.parametrize(
     ("content", "encoding", "said"),
     [
-        (gzip.compress(b" " * (256 * 2**20)), "gzip", f"more than {MAX_ANSWER_BYTES} bytes"),
+        (gzip.compress(b" " * (64 * 2**20)), "gzip", f"more than {MAX_ANSWER_BYTES} bytes"),
         (gzip.compress(ANSWER)[:30], "gzip", "cut off"),
         (b"no gzip", "gzip", "can't be unpacked"),
         (ANSWER, "br", "packed as 'br'"),
@@ -734,6 +735,14 @@ Refused = Callable[[], ChatConfig]
         ({"key_env": "sk-4f9c-2d7e"}, "key-env: must be the name of a variable"),
         ({"model": ""}, "model"),
         ({"deadline_s": 0}, "deadline-s"),
+        ({"deadline_s": float("inf")}, "deadline-s: .*finite"),
+        ({"patience_s": float("nan")}, "patience-s: .*finite"),
+        ({"read_price": float("inf")}, "read-price: .*finite"),
+        ({"write_price": 1e300}, "write-price"),
+        ({"requests_per_minute": float("inf")}, "requests-per-minute: .*finite"),
+        ({"tokens_per_minute": 1e300}, "tokens-per-minute"),
+        ({"concurrency": 10**400}, "concurrency"),
+        ({"max_tokens": 10**400}, "max-tokens"),
         ({"spend_cap_usd": 1.0}, "needs read-price and write-price"),
         ({"temprature": 1.0}, "temprature"),
     ],

@@ -67,6 +67,11 @@ class Page(HTMLParser):
         rows: list[dict[str, Any]] = json.loads(self.scripts[0][1])
         return rows
 
+    @property
+    def charts(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = json.loads(self.scripts[1][1])
+        return rows
+
 
 def outline(shown: dict[str, Any]) -> list[str]:
     """An episode as lines, trained text with a star."""

@@ -17,7 +17,7 @@ from turnwise.report import load as load_module
 from turnwise.report import sections, viewer, write_eval_report, write_report
 from turnwise.report.load import halving
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import MetricMean, as_row
+from turnwise.run.metrics import MetricMean, SlimeRow, as_row
 from turnwise.run.summary import write_summary
 from turnwise.trials import Estimate
 
@@ -30,16 +30,16 @@ EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>&amp;\u202
 
 def test_a_report_has_all_of_its_parts(tmp_path: Path, snapshot: SnapshotAssertion) -> None:
     page = Page.read(write_report(run_folder(tmp_path).path))
-    figures = [attrs.get("aria-label") for tag, attrs in page.tags if tag == "svg"]
+    charts = [attrs.get("aria-label") for _, attrs in page.tags if "data-chart" in attrs]
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert {
         "headings": page.headings,
         "tables": page.heads,
-        "charts": figures,
+        "charts": charts,
         "ids": ids,
         "episodes": [outline(shown) for shown in page.episodes],
     } == snapshot
-    assert any(tag == "line" and attrs.get("class") == "level" for tag, attrs in page.tags)
+    assert page.charts[0]["levels"] == {"doing nothing": 0.0}
 
 
 def test_the_verdict_stands_on_top_with_what_it_means(tmp_path: Path) -> None:
@@ -68,12 +68,16 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
     assert policy is not None and policy.startswith("default-src 'none'")
 
 
-def test_only_the_pages_own_script_may_run(tmp_path: Path) -> None:
+def test_only_the_pages_own_scripts_may_run(tmp_path: Path) -> None:
     path = write_report(run_folder(tmp_path).path)
-    (data, _), (own, script) = Page.read(path).scripts
-    assert data["type"] == "application/json" and own == {}
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in path.read_text()
+    (data, _), (charts, _), *own = Page.read(path).scripts
+    assert data["type"] == charts["type"] == "application/json"
+    assert [attrs for attrs, _ in own] == [{}, {}, {}]
+    digests = [
+        base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for _, script in own
+    ]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    assert f"script-src {allowed}; img-src" in path.read_text()
 
 
 def test_no_text_of_a_model_becomes_markup(tmp_path: Path) -> None:
@@ -99,7 +103,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path: Path) -> None:
     write_summary(folder, summary(services={EVIL: EVIL}, claim=(EVIL,), method=EVIL))
     clean = Page.read(write_report(run_folder(tmp_path).path))
     page = Page.read(write_report(folder.path))
-    assert len(page.scripts) == 2
+    assert len(page.scripts) == 5
     assert {tag for tag, _ in page.tags} <= {tag for tag, _ in clean.tags}
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
     assert "49" not in page.text.split("Configuration")[1]
@@ -108,7 +112,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path: Path) -> None:
     texts = ["".join(c["texts"]) for block in shown["segments"][0] for c in block["chunks"]]
     assert EVIL in texts
     write_eval_report(folder.path)
-    assert len(Page.read(folder.report).scripts) == 2
+    assert len(Page.read(folder.report).scripts) == 5
 
 
 def chunks(page: Page, number: int = 0) -> list[tuple[str, bool, str]]:
@@ -270,7 +274,7 @@ def test_a_huge_run_is_capped_and_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     path = write_report(folder.path)
     page = Page.read(path)
     assert "20 of the 5,998 episodes that the run kept whole" in page.text
-    assert "Each point is the mean of 15 steps." in page.text
+    assert "Each point is the mean of 3 steps." in page.text
     assert "200 of 2999 rows, evenly chosen" in page.text
     assert "2799 rows between these are left out" in page.text
     assert path.stat().st_size < 600_000
@@ -338,3 +342,35 @@ def test_values_that_do_not_exist_leave_no_trace_of_nan(tmp_path: Path) -> None:
     text = Page.read(write_report(folder.path)).text
     assert "Nothing can be said" in text
     assert not re.search(r"\bnan\b|\bNone\b", text, re.IGNORECASE)
+
+
+def test_slimes_own_numbers_are_shown_under_their_names(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    for step in (1, 2):
+        for half in (0, 1):
+            numbers = {"train/pg_loss": step + 0.1 * half, "train/step": 2.0 * step + half}
+            folder.append_metrics(as_row(SlimeRow(step=step, numbers=numbers)))
+        folder.append_metrics(as_row(SlimeRow(step=step, numbers={"perf/flat": 3.0})))
+    page = Page.read(write_report(folder.path))
+    assert "slime's own numbers" in page.headings
+    labels = [attrs.get("aria-label") for _, attrs in page.tags if "data-chart" in attrs]
+    (place,) = [n for n, label in enumerate(labels) if str(label).startswith("train/pg_loss")]
+    number = [attrs["data-chart"] for _, attrs in page.tags if "data-chart" in attrs][place]
+    drawn = page.charts[int(str(number))]
+    assert (drawn["x"], drawn["y"]) == ([1, 1.5, 2, 2.5], [1, 1.1, 2, 2.1])
+    assert not any(str(label).startswith("perf/flat") for label in labels)
+    assert "perf/flat" in page.text
+
+
+def test_a_run_on_the_cluster_may_lack_what_only_a_local_trainer_knows(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "tau", {})
+    folder.append_metrics(as_row(eval_row(dataset="retail")))
+    folder.append_metrics(as_row(eval_row(dataset="airline", scores={"a/1": [1.0]})))
+    folder.append_metrics(as_row(train_row(step=1, train_s=None, trained_tokens=None, loss=None)))
+    folder.append_metrics(as_row(eval_row(step=1, dataset="retail")))
+    folder.append_metrics(as_row(eval_row(step=1, dataset="airline", scores={"a/1": [0.0]})))
+    page = Page.read(write_report(folder.path))
+    labels = [str(attrs.get("aria-label")) for _, attrs in page.tags if "data-chart" in attrs]
+    assert labels[0].startswith("Score of the evaluations: retail")
+    assert labels[1].startswith("Score of the evaluations: airline")
+    assert "evaluation after step 1 on airline" in page.text

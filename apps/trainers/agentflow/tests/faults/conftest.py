@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[5] / "libs/turnwise/tests/slime_st
 import pytest
 from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime.utils.misc import SingletonMeta  # type: ignore[import-not-found]  # pants: no-infer-dep
-from slime_standin.desk import save_tokenizer
-from turnwise.slime import books
+from slime_standin.errands import save_tokenizer
+from turnwise.slime import accounts, shared
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(autouse=True)
 def fresh_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(books, "TRAIN", books.Books())
+    monkeypatch.setattr(accounts, "TRAIN", accounts.Accounts())
+    shared._loops.clear()
     yield
     logging_utils.logged.clear()
     SingletonMeta._instances.clear()

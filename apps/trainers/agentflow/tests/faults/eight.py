@@ -16,10 +16,11 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import make_args, to_train_data
-from slime_standin.desk import make_tokenizer, scores
+from slime_standin.errands import scores
 from turnwise.engine.http import HttpPool
 from turnwise.slime import close as close_connections
-from turnwise.slime import hooks, rollout_log
+from turnwise.slime import rollout_log, shared
+from turnwise.testing import byte_tokenizer
 from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Misbehaviour, Turn
 
 from apps.trainers.agentflow.prompts import sections
@@ -52,7 +53,7 @@ def question(number: int) -> str:
 
 async def plans(call: Call) -> Turn:
     """The planner: an analysis, then one step, with log-probs that tell tokens apart."""
-    tokenizer = make_tokenizer()
+    tokenizer = byte_tokenizer()
     prompt = tokenizer.decode(call.body["input_ids"])
     text = STEP if "Next step." in prompt else ANALYSIS
     ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
@@ -86,7 +87,7 @@ async def play(
     """Plays the episodes under slime's arguments `changes`; asserts that nothing is left behind."""
     fault = engine or helper
     deadline_s = fault.deadline_s if fault else 60.0
-    monkeypatch.setattr(hooks, "HttpPool", partial(HttpPool, backoff_s=0.001, max_backoff_s=0.02))
+    monkeypatch.setattr(shared, "HttpPool", partial(HttpPool, backoff_s=0.001, max_backoff_s=0.02))
     with nothing_left_behind():
         async with FakeSGLang(plans) as server, FakeChat(helps) as frozen:
             server.misbehave = _meet(engine, lambda call: call.session == f"session-{VICTIM}")

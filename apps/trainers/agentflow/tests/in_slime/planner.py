@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from slime_standin.desk import scores
+from slime_standin.errands import scores
 from transformers import AutoTokenizer
 from turnwise.testing.servers import Call, Turn
 

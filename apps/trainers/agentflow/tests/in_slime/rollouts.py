@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import reducer
 import torch
-from apps.trainers.agentflow.problems import make_problems
 from planner import POLICY, Planner, options
 from sandbox import Sandbox, SandboxUnavailable
 from slime.observability.rollout_metrics import log_eval_rollout_data, log_rollout_data
@@ -34,13 +33,15 @@ from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.async_utils import run
 from slime.utils.eval_config import EvalDatasetConfig
 from slime.utils.misc import SingletonMeta, load_function
-from slime_standin.desk import scores
+from slime_standin.errands import scores
 from stage import LOGGED, arguments, manager_of
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
 from turnwise.objective import token_weights
-from turnwise.slime import books, close
+from turnwise.slime import accounts, close
 from turnwise.testing.servers import Call, FakeSGLang, in_a_thread, status
+
+from apps.trainers.agentflow.laptop.problems import make_problems
 
 OBJECTIVES = ("turn-mean", "rollout-token-mean", "global-token-mean")
 STEPS = 3
@@ -295,7 +296,7 @@ def _abort(args: Any, server: FakeSGLang) -> dict[str, Any]:
     args.over_sampling_batch_size = 2
     assert server.aborts > before and server.running == 0
     assert not sglang_rollout.GenerateState(args).pendings
-    assert books.TRAIN.in_flight == 0
+    assert accounts.TRAIN.in_flight == 0
     return seen
 
 
@@ -312,9 +313,9 @@ def _fully_async(args: Any) -> str:
         raise AssertionError("slime's fully asynchronous rollout takes lists now: allow it")
     finally:
         fully_async_rollout._stop_global_worker()
-        while books.TRAIN.in_flight:
+        while accounts.TRAIN.in_flight:
             time.sleep(0.05)
-        books.TRAIN.take().check()
+        accounts.TRAIN.take().check()
         args.sglang_server_concurrency = 512
 
 
@@ -322,7 +323,7 @@ def _rewards_of_lists(args: Any) -> dict[str, Any]:
     """slime asks for the rewards of all rows of an episode at once."""
     manager = _fresh(args)
     data, _ = manager._get_rollout_data(0)
-    books.TRAIN.take().check()
+    accounts.TRAIN.take().check()
     found = run(batched_async_rm(args, data))
     assert found == [sample.reward for sample in data]
     assert run(batched_async_rm(args, [])) == []
@@ -340,7 +341,7 @@ def _refused(args: Any) -> list[str]:
             told.append(str(error))
         setattr(args, flag, False)
     assert len(told) == 2, told
-    books.TRAIN.take().check()
+    accounts.TRAIN.take().check()
     return told
 
 
@@ -349,7 +350,7 @@ def _without_sandbox(args: Any) -> str:
     args.turnwise = {**options("turn-mean"), "tools": ["python_coder"]}
     manager = _fresh(args)
     manager._get_rollout_data(0)
-    books.TRAIN.take().check()
+    accounts.TRAIN.take().check()
     try:
         with broken_sandbox(every=1):
             manager._get_rollout_data(1)

@@ -7,17 +7,19 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[5] / "libs/turnwise/tests/slime_standin"))
 sys.path.append(str(Path(__file__).parents[5] / "libs/turnwise/tests"))
+sys.path.insert(0, str(Path(__file__).parents[5] / "libs/turnwise/tests/slime_standin"))
 
 import pytest
+from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
+from slime.utils.misc import SingletonMeta  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import make_args
-from slime_standin.desk import Desk, Speaker, make_tokenizer, save_tokenizer
-from turnwise.slime import accounts, files, shared
+from slime_standin.desk import Desk, make_tokenizer, save_tokenizer
+from turnwise.slime import accounts, shared
 from turnwise.slime import close as close_connections
 from turnwise.testing.servers import FakeSGLang
 
-OPTIONS = {"method": "tau", "prompt": "compact", "user": {"strategy": "offline"}}
+OPTIONS = {"method": "tau", "user": {"strategy": "offline"}, "prompt": "compact", "max_turns": 8}
 
 
 @pytest.fixture(scope="session")
@@ -32,8 +34,7 @@ def tokenizer() -> Any:
 
 @pytest.fixture
 def desk(tokenizer: Any) -> Desk:
-    """Asks once, makes its calls, says goodbye."""
-    return Speaker(tokenizer, asks=1)
+    return Desk(tokenizer)
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ async def server(desk: Desk) -> AsyncIterator[FakeSGLang]:
 
 @pytest.fixture
 def args(checkpoint: str, server: FakeSGLang) -> Callable[..., Any]:
-    """slime's arguments for `server`; `turnwise` adds to tau's options."""
+    """slime's arguments for `server`; `turnwise` adds to the method's options."""
 
     def make(turnwise: dict[str, Any] | None = None, **changes: Any) -> Any:
         return make_args(
@@ -60,13 +61,7 @@ def args(checkpoint: str, server: FakeSGLang) -> Callable[..., Any]:
 
 @pytest.fixture(autouse=True)
 def fresh_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing of one test is left for the next: accounts, tracker, slime's singleton."""
-    from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
-    from slime.utils.misc import SingletonMeta  # type: ignore[import-not-found]  # pants: no-infer-dep
-
     monkeypatch.setattr(accounts, "TRAIN", accounts.Accounts())
-    monkeypatch.setattr(accounts, "EVAL", accounts.Accounts(spread=True))
-    monkeypatch.setattr(files, "_files", {})
     shared._loops.clear()
     yield
     logging_utils.logged.clear()

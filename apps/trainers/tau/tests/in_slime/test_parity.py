@@ -11,37 +11,22 @@ import pytest
 import tokendelta
 import torch
 from slime_standin.desk import Desk, openings, prompts, scores, words
-from taubench.users import OfflineUser, compact_user
+from taubench.users import OfflineUser
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from turnwise.engine import Engine, SamplingParams
 from turnwise.engine.scripted import Reply, ScriptedEngine, reply
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
 from turnwise.policy import Policy
-from turnwise.rollout import Rollout, derive_seed
+from turnwise.rollout import derive_seed
 from turnwise.slime import generate
 from turnwise.testing.servers import Call, FakeSGLang, Turn
-from turnwise.users import User
 
 from apps.trainers.tau.method import TauMethod
-from apps.trainers.tau.options import TauOptions
-from apps.trainers.tau.tests.playing import play
+from apps.trainers.tau.tests.playing import play, rollout
 
 PARAMS: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 96}
 EPISODES = 4
-PATIENT = {"method": f"{__name__}:PatientTau"}
-
-
-def patient_user() -> User:
-    """Stays for a few statements, so that an untrained policy has more than one turn."""
-    return OfflineUser(opening="everything", patience=4)
-
-
-class PatientTau(TauMethod):
-    """tau with a patient user."""
-
-    def __init__(self, options: TauOptions) -> None:
-        super().__init__(options, make_user=patient_user)
 
 
 @pytest.fixture
@@ -72,11 +57,7 @@ def row(index: int) -> Any:
 
 
 async def local(
-    engine: Engine,
-    profile: tokendelta.Profile,
-    index: int,
-    limit: int,
-    user: Callable[[], User] = compact_user,
+    engine: Engine, profile: tokendelta.Profile, index: int, limit: int, **how: Any
 ) -> Episode:
     """As the embedded trainer plays it."""
     task = next(task for task in openings().values() if task.index == row(index).prompt)
@@ -86,14 +67,13 @@ async def local(
         max_context_tokens=8192,
         sampling=SamplingParams(max_new_tokens=limit),
     )
-    rollout = Rollout(
-        task=task,
-        task_id=task.id,
-        rollout_id=f"local/{index}",
-        group_id="g",
-        seed=derive_seed(42, "train", index),
-    )
-    return await play(policy, rollout, make_user=user)
+    seed = derive_seed(42, "train", index)
+    return await play(policy, rollout(task, seed=seed), max_turns=8, **how)
+
+
+def patient_user() -> OfflineUser:
+    """Says everything at once and stays for four idle turns."""
+    return OfflineUser(opening="everything", patience=4)
 
 
 def assert_same(episode: Episode, sample: Any, tolerance: float = 0.0) -> None:
@@ -148,16 +128,21 @@ async def test_a_sampling_model_gives_the_same_ids_on_both_backends(
         return Turn(turn.ids.tolist(), turn.logprobs.tolist(), turn.finish)
 
     monkeypatch.setattr(server, "_answer", answer)
-    arguments = args(turnwise=PATIENT, sglang_enable_deterministic_inference=True)
+    monkeypatch.setattr(TauMethod, "__init__", _with_patient_user(TauMethod.__init__))
+    arguments = args(sglang_enable_deterministic_inference=True)
     turns = 0
     for index in range(EPISODES):
         got = await generate(arguments, row(index), dict(PARAMS))
-        episode = await local(_LowBits(engine), profile, index, 96, patient_user)
+        episode = await local(_LowBits(engine), profile, index, 96, make_user=patient_user)
         # What is in the prefix cache differs, and so does the last bit of a sum.
         assert_same(episode, got, tolerance=1e-4)
         turns += int(episode.metrics["turns"])
     assert turns > EPISODES, "no episode had a second turn"
     await engine.close()
+
+
+def _with_patient_user(init: Callable[..., None]) -> Callable[..., None]:
+    return lambda self, options: init(self, options, make_user=patient_user)
 
 
 class _LowBits:

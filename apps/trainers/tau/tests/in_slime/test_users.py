@@ -1,4 +1,4 @@
-"""Every strategy and every customer through the hooks, and a customer's own conversation kept."""
+"""Every strategy and every user through slime's hooks, and a user's own conversation kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # 
 )
 from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime_standin.contract import to_train_data
-from slime_standin.desk import GOODBYE, Desk, customer, openings, prompts
+from slime_standin.desk import GOODBYE, Desk, Speaker, customer, openings, prompts
 from taubench.fewshot import demonstrated
 from taubench.strategies import STRATEGIES
 from turnwise.command import StopRun
@@ -24,8 +24,13 @@ from turnwise.slime import accounts, close, generate, rollout_log, shared
 from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Turn, body, edit, status
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
-
 READY = GREETING[0]["content"]
+
+
+@pytest.fixture
+def desk(tokenizer: Any) -> Desk:
+    """Asks once, makes its calls, says goodbye."""
+    return Speaker(tokenizer, asks=1)
 
 
 @pytest.fixture
@@ -210,8 +215,7 @@ async def test_a_demonstrated_task_is_no_task_for_few_shot(args: Callable[..., A
     arguments = args(turnwise={"agent_strategy": "few-shot"}, rollout_max_context_len=32768)
     with pytest.raises(ConfigError, match="is a demonstration of agent-strategy few-shot"):
         await generate(arguments, sample, PARAMS)
-    shown = await generate(args(), sample, PARAMS)
-    assert shown.metadata["turnwise"]["ending"] == "finished"
+    assert (await generate(args(), sample, PARAMS)).metadata["turnwise"]["task_id"] == task.id
 
 
 async def test_airline_plays_as_retail_does(
@@ -223,5 +227,5 @@ async def test_airline_plays_as_retail_does(
         rollout_max_context_len=65536,
     )
     sample = await generate(arguments, Sample(prompt=3, index=0, metadata={}), PARAMS)
-    assert sample.metadata["turnwise"]["ending"] == "finished"
-    assert "# Airline Agent Policy" in tokenizer.decode(sample.tokens)
+    facts = sample.metadata["turnwise"]
+    assert (facts["task_id"], facts["ending"]) == ("airline/test/3", "finished")

@@ -15,7 +15,6 @@ _NEW_NAMESPACE, _NEW_USER = 0x00020000, 0x10000000
 _NO_SET_USER, _NO_DEVICES, _RECURSIVE, _PRIVATE = 2, 4, 1 << 14, 1 << 18
 _DETACH = 2
 _SETGID, _SETUID = 6, 7
-_ALLOCATION = 4096
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -32,7 +31,7 @@ def enter(folder: str) -> bool:
     if pid == 0:
         code = 1
         try:
-            _leave_the_machines()
+            _enter_mount_namespace()
             mount(folder, None, size=1 << 20, entries=1)
             unmount(folder)
             code = 0
@@ -40,7 +39,7 @@ def enter(folder: str) -> bool:
             os._exit(code)
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 0:
         return False
-    _leave_the_machines()
+    _enter_mount_namespace()
     return True
 
 
@@ -56,10 +55,10 @@ def mount(folder: str, user: int | None, *, size: int, entries: int) -> None:
     Raises:
         OSError: when the kernel refuses.
     """
-    owner = (os.geteuid(), os.getegid()) if user is None else (user, user)
-    # Nothing smaller than a page is counted, and no size at all means without limit.
-    options = f"size={max(size, _ALLOCATION)},nr_inodes={entries + 1},mode=0700"
-    options += ",uid={},gid={}".format(*owner)
+    owner, group = (os.geteuid(), os.getegid()) if user is None else (user, user)
+    # The root of the file system is one of its inodes.
+    limits = f"size={size},nr_inodes={entries + 1}"
+    options = f"{limits},mode=0700,uid={owner},gid={group}"
     flags = ctypes.c_ulong(_NO_SET_USER | _NO_DEVICES)
     _call("mount", b"tmpfs", os.fsencode(folder), b"tmpfs", flags, options.encode())
 
@@ -73,7 +72,7 @@ def unmount(folder: str) -> None:
     _call("umount2", os.fsencode(folder), _DETACH)
 
 
-def _leave_the_machines() -> None:
+def _enter_mount_namespace() -> None:
     """Enters a mount namespace; what is mounted there shows nowhere else."""
     try:
         _call("unshare", _NEW_NAMESPACE)
@@ -96,7 +95,7 @@ def _enter_user_namespace() -> None:
 def _unshare_with_all_ids() -> None:
     """Only a process that stayed outside may map more ids than its own (user_namespaces(7))."""
     process = os.getpid()
-    maps = {name: _as_they_are(f"/proc/self/{name}") for name in ("uid_map", "gid_map")}
+    maps = {name: _identity_map(f"/proc/self/{name}") for name in ("uid_map", "gid_map")}
     reader, writer = os.pipe()
     helper = os.fork()
     if helper == 0:
@@ -119,7 +118,7 @@ def _unshare_with_all_ids() -> None:
         raise OSError("the ids of a user namespace could not be mapped")
 
 
-def _as_they_are(path: str) -> str:
+def _identity_map(path: str) -> str:
     """The ids of this user namespace, each mapped to itself."""
     with open(path, encoding="ascii") as file:
         rows = [line.split() for line in file]

@@ -92,7 +92,7 @@ def section_json(
             head += len(tags.call_open)
             limit = min(n, head + NAME_LIMIT + len(tags.name_end))
             sep = find_bytes(p, head, limit, tags.name_end, len(tags.name_end))
-            if sep < 0:
+            if sep < 0 or memchr(p + head, LESS, sep - head) != NULL:
                 return None
             name, native = grammar.header(data[head:sep].decode("utf-8"))
             if not name or (tools is not None and name not in tools):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from toolparse.grammars.either import Either
 from toolparse.grammars.grammar import Grammar
 from toolparse.grammars.section_json import SectionJson, kimi_name
 from toolparse.grammars.tagged_json import TaggedJson
 from toolparse.grammars.tagged_pairs import TaggedPairs
-from toolparse.grammars.variants import ObjectOrPairs, xml_text
+from toolparse.grammars.variants import ObjectOrPairs, ObjectSection, xml_text
 from toolparse.scan.pairs import Shape
 
 
@@ -33,10 +34,11 @@ def invokes(
     attributes: bool = False,
     json_body: bool = False,
     wrapper_prefix: str = "",
+    kind: type[TaggedPairs] = TaggedPairs,
 ) -> Grammar:
     """`<PREFIXinvoke name="N"><PREFIXparameter name="K">V` inside `section`."""
     close = prefix if close_prefix is None else close_prefix
-    return TaggedPairs(
+    return kind(
         Shape(
             f'<{prefix}invoke name="'.encode(),
             b'">',
@@ -48,12 +50,17 @@ def invokes(
             f"<{section}>".encode(),
             f"</{section}>".encode(),
             False,
-            True,
+            # Behind a prefix of its own a tag is no text.
+            not prefix,
             attributes,
         ),
         json_body=json_body,
         wrapper_prefix=wrapper_prefix.encode(),
     )
+
+
+def dots() -> Grammar:
+    return invokes("dots_function_call", json_body=True, kind=ObjectSection)
 
 
 def dsml(section: str, prefix: str = "｜DSML｜") -> Grammar:
@@ -105,6 +112,21 @@ def k2_horizon() -> Grammar:
         alone=False,
         line="",
     )  # fmt: skip
+
+
+def internlm(*between: str) -> Grammar:
+    """`<|action_start|><|plugin|>` with what may stand between the two, the template's first."""
+    return Either(
+        *(
+            TaggedJson(
+                f"<|action_start|>{space}<|plugin|>".encode(),
+                b"<|action_end|>",
+                arguments=(b"parameters", b"arguments"),
+                around=("\n", ""),
+            )
+            for space in between
+        )
+    )
 
 
 def minicpm() -> Grammar:

@@ -115,7 +115,8 @@ class Messages(Grammar):
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
         limit = min(n, at + HEADER_LIMIT)
-        start, which = find_any(data, at + 1, limit, (self.message, *self.ends))
+        tags = (self.message, *self.ends, self.starts[0])
+        start, which = find_any(data, at + 1, limit, tags)
         if start < 0 or which:
             if start < 0 and limit == n and not final:
                 return NEED_MORE
@@ -225,7 +226,10 @@ class Muse(Messages):
         return self.pairs.spell(arguments)
 
     def terminators(self, data: bytes | bytearray, at: int, start: int) -> tuple[bytes, ...]:
-        return self.ends
+        # An answer may quote a header; the calls of a tool's message hold none.
+        recipient = _RECIPIENT.search(bytes(data[at:start]))
+        spoken = recipient is None or recipient.group(1) in (b"user", b"self")
+        return self.ends if spoken else (*self.ends, *self.starts)
 
     def one(self, run: Run, block: Span, start: int, body: Span, cut: bool) -> None:
         recipient = _RECIPIENT.search(bytes(run.data[block[0] : start]))
@@ -365,21 +369,22 @@ class Inkling(Messages):
             run.wait = self.ends[0]
             return NEED_MORE
         search = pos if code == 1 else offset
-        end = data.find(self.ends[0], search, n)
+        end, which = find_any(data, search, n, (self.ends[0], self.starts[0]))
         if end < 0 and not final:
             run.wait = self.ends[0]
             return NEED_MORE
-        after = n if end < 0 else end + len(self.ends[0])
+        after = n if end < 0 else end + (len(self.ends[0]) if which == 0 else 0)
         self.invoke(run, (at, after), pos, n if end < 0 else end, code, offset, end < 0)
         return after
 
     def plain(self, run: Run, at: int, body: int, n: int, final: bool, thinking: bool) -> int:
         data = run.data
-        end = data.find(self.ends[0], body, n)
+        end, which = find_any(data, body, n, (self.ends[0], self.starts[0]))
         if end < 0 and not final:
             run.wait = self.ends[0]
             return NEED_MORE
-        end, after = (n, n) if end < 0 else (end, end + len(self.ends[0]))
+        after = n if end < 0 else end + (len(self.ends[0]) if which == 0 else 0)
+        end = n if end < 0 else end
         if thinking:
             run.reasoning.append((body, end))
         self.around(run, (at, after), (body, end))

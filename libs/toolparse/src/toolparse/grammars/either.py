@@ -18,11 +18,14 @@ class Either(Grammar):
         self.openers = tuple(opener for grammar in grammars for opener in grammar.openers)
         super().__init__()
 
-    def owner(self, run: Run, at: int, n: int) -> Grammar:
+    def owner(self, data: bytes | bytearray, at: int, n: int) -> Grammar:
         for opener, grammar in zip(self.openers, self.owners, strict=True):
-            if run.data.startswith(opener, at, n):
+            if data.startswith(opener, at, n):
                 return grammar
         return self.grammars[0]
+
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        return self.owner(data, at, n).begins(data, at, n)
 
     def write(self, calls: Sequence[Written]) -> str:
         return self.grammars[0].write(calls)
@@ -31,7 +34,7 @@ class Either(Grammar):
         return self.grammars[0].spell(arguments)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
-        run.choice = self.owner(run, at, n)
+        run.choice = self.owner(run.data, at, n)
         return run.choice.block(run, at, n, final)
 
     def within(self, run: Run, pos: int, n: int, final: bool) -> int:

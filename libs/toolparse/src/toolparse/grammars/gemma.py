@@ -8,7 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolparse.driver.run import Run
-from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Span, Written, skip_space
+from toolparse.grammars.grammar import (
+    NEED_MORE,
+    WAIT,
+    Fault,
+    Grammar,
+    Repaired,
+    Span,
+    Written,
+    skip_space,
+)
+from toolparse.scan.json_value import json_value
 from toolparse.scan.literals import Bad, Cut
 
 MAX_DEPTH = 128
@@ -103,6 +113,7 @@ class Gemma(Grammar):
                 name=name,
                 name_span=name_span,
                 fault=Fault(bad.kind, bad.offset),
+                repair=lambda: self.repaired(run.data, name, name_span, end),
                 arguments=None,
             )
             return end
@@ -116,12 +127,29 @@ class Gemma(Grammar):
         )
         return close
 
+    def repaired(
+        self, data: bytes | bytearray, name: str | None, name_span: Span | None, end: int
+    ) -> Repaired | None:
+        """The call with strings quoted as JSON quotes them, where that is all."""
+        if name is None or name_span is None:
+            return None
+        reader = _Reader(data, end, self.quote, json_strings=True)
+        try:
+            arguments, pos = reader.mapping(reader.space(name_span[1]), 1)
+            reader.expect(reader.space(pos), self.close)
+        except (Bad, Cut):
+            return None
+        return Repaired(name, arguments, ("json_string",))
+
 
 class _Reader:
-    def __init__(self, data: bytes | bytearray, n: int, quote: bytes) -> None:
+    def __init__(
+        self, data: bytes | bytearray, n: int, quote: bytes, json_strings: bool = False
+    ) -> None:
         self.data = data
         self.n = n
         self.quote = quote
+        self.json_strings = json_strings
 
     def space(self, pos: int) -> int:
         pos = skip_space(self.data, pos, self.n)
@@ -135,6 +163,12 @@ class _Reader:
         if word.startswith(bytes(self.data[pos : self.n])):
             raise Cut
         raise Bad(pos, kind)
+
+    def json_string(self, pos: int) -> tuple[str, int]:
+        code, end, _, _ = json_value(self.data, pos, self.n)
+        if code:
+            raise Bad(pos, "bad_literal")
+        return json.loads(bytes(self.data[pos:end])), end
 
     def quoted(self, pos: int) -> tuple[str, int]:
         start = pos + len(self.quote)
@@ -152,6 +186,8 @@ class _Reader:
             start = pos
             if self.data.startswith(self.quote, pos, self.n):
                 key, pos = self.quoted(pos)
+            elif self.json_strings and self.data[pos] == 0x22:
+                key, pos = self.json_string(pos)
             else:
                 found = _KEY.match(self.data, pos, self.n)
                 if not found:
@@ -184,6 +220,8 @@ class _Reader:
         data = self.data
         if data.startswith(self.quote, pos, self.n):
             return self.quoted(pos)
+        if self.json_strings and data[pos] == 0x22:
+            return self.json_string(pos)
         if data[pos] in b"{[":
             if depth >= MAX_DEPTH:
                 raise Bad(pos, "too_deep")

@@ -127,8 +127,10 @@ class Grammar:
         place of the fault, for before it they stand in what was read.
         """
         data = run.data
-        marks = closes + self.markers
-        frame = len(closes) + self.first_opener
+        # The format may have more grammars than the one whose block this is.
+        whole = run.grammar
+        marks = closes + whole.markers
+        frame = len(closes) + whole.first_opener
         pos = start
         while True:
             at, which = find_any(data, pos, n, marks)
@@ -141,7 +143,7 @@ class Grammar:
                 if at >= offset and run.thinks:
                     return at, -1
             else:
-                begins = self.begins(data, at, n)
+                begins = whole.begins(data, at, n)
                 if begins or (begins is None and not final):
                     return (at if begins else WAIT), -1
             pos = at + 1

@@ -94,6 +94,10 @@ class TaggedArray(Grammar):
         if data[pos] != 0x5B:
             if self.alone:
                 self.keys.add(run, block, pos, end)
+            elif data[pos] == 0x7B:
+                fault = Fault("malformed_tag", pos, "the calls must stand in a list")
+                repair = self.keys.repairer(run, pos, end, ("list_brackets",))
+                run.add(block, fault=fault, repair=repair, arguments=None)
             else:
                 run.add(block, fault=Fault("not_object", pos), arguments=None)
             return
@@ -236,11 +240,13 @@ class BareArray(TaggedArray):
     """An array of calls at the start of the text, perhaps in a code fence, or after a tag."""
 
     FENCE = b"```json"
+    FENCED = re.compile(rb'```(?:json)?\s{0,64}\[\s{0,64}\{\s{0,64}"name"\s{0,64}:')
     uniform = False
 
-    def __init__(self, openers: tuple[bytes, ...], keys: Keys | None = None) -> None:
-        super().__init__(openers[0] if openers else b"[TOOL_CALLS]", b"", keys)
-        self.openers = openers
+    def __init__(self, openers: tuple[bytes, ...], fences: bool = False) -> None:
+        super().__init__(openers[0])
+        # A fence with a list of calls counts anywhere, not at the start alone.
+        self.openers = (*openers, b"```") if fences else openers
         Grammar.__init__(self)
 
     def write(self, calls: Sequence[Written]) -> str:
@@ -253,10 +259,21 @@ class BareArray(TaggedArray):
                 return at, self.first_opener
         return super().find(run, pos, n, final)
 
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        if not data.startswith(b"```", at, n):
+            return super().begins(data, at, n)
+        if self.FENCED.match(data, at, n):
+            return True
+        return None if n - at < 300 else False
+
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
         pos = at
-        for tag in (*self.openers, self.FENCE, b"```"):
+        if data[at] == 0x60 and not run.at_start(at):
+            begins = self.begins(data, at, n)
+            if not begins:
+                return at + 3 if final or begins is False else NEED_MORE
+        for tag in (self.FENCE, *self.openers, b"```"):
             if data.startswith(tag, at, n):
                 pos = at + len(tag)
                 break

@@ -14,8 +14,8 @@ from typing import Any
 from toolparse.driver.run import Run
 from toolparse.driver.schema import item_schema, object_shape, types_of
 from toolparse.driver.tools import Misfit, typed
-from toolparse.scan.find import find_any
 from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Span, Written, skip_space
+from toolparse.scan.find import find_any
 
 P = b"]<]minimax[>["
 SECTION_OPEN, SECTION_CLOSE = P + b"<tool_call>", P + b"</tool_call>"
@@ -114,17 +114,19 @@ class MinimaxM3(Grammar):
     def invoke(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
         start = at + len(INVOKE)
-        stop = data.find(b'">', start, min(n, start + 260))
+        stop, which = find_any(data, start, min(n, start + 260), (b'">', b"<", b"\n"))
+        if which > 0:
+            stop = -2
         name: str | None = None
         name_span: Span | None = None
         if stop >= 0:
             name, name_span = data[start:stop].decode("utf-8", "replace"), (start, stop)
-        elif n - start < 260 and not final:
+        elif stop == -1 and n - start < 260 and not final:
             return NEED_MORE
         reader = _Reader(data, n)
         try:
             if stop < 0:
-                if n - start < 260:
+                if stop == -1 and n - start < 260:
                     raise EOFError
                 raise _Wrong(start, "the name is not closed")
             tree, spans, pos = reader.members(stop + 2, INVOKE_CLOSE, 1)

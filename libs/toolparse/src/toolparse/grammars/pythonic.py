@@ -28,6 +28,8 @@ from toolparse.scan.literals import Bad, CallText, Cut, Reader, read_call
 _CALL = re.compile(rb"[A-Za-z0-9_.-]{0,256}")
 _LIST = re.compile(rb"\[\s{0,64}[A-Za-z_][A-Za-z0-9_.-]{0,255}\s{0,64}\(")
 
+_NEXT_LIST = re.compile(rb"\n(?=\[[A-Za-z_][A-Za-z0-9_.-]{0,255}\()")
+
 
 def literal(value: Any) -> str:
     """A value as a Python literal, strings in double quotes."""
@@ -220,6 +222,8 @@ class Pythonic(Grammar):
             limit = n if line < 0 else line
             last = data.rfind(b"]", bad.offset, limit)
             end = last + 1 if last >= 0 else limit
+            again = _NEXT_LIST.search(data, pos, end)
+            end = again.start() + 1 if again else end
         call = found[-1] if found else CallText()
         fault = Fault(bad.kind, bad.offset)
 

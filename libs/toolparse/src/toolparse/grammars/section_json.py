@@ -230,7 +230,7 @@ class SectionJson(Grammar):
         head = at + len(self.call_open)
         limit = min(n, head + NAME_LIMIT + len(self.name_end))
         sep = data.find(self.name_end, head, limit)
-        if sep < 0:
+        if sep < 0 or any(data.find(tag, head, sep) >= 0 for tag in self.openers):
             return self.no_header(run, start, head, n, final, limit)
         name, native = self.header(data[head:sep].decode("utf-8", "replace"))
         about = _About(start, head, name, self.name_at(run, name, head, sep), native, outer)

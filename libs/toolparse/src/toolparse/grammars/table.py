@@ -9,10 +9,12 @@ from typing import Final, NamedTuple
 from toolparse.grammars.builders import (
     argument_pairs,
     deepseek,
+    dots,
     dsml,
     dsml_spaced,
     function_tags,
     hermes,
+    internlm,
     invokes,
     k2_horizon,
     kimi,
@@ -92,15 +94,8 @@ FORMATS: Final[dict[str, Format]] = {
         (_tag("longcat_think"),),
         stops=("</longcat_s>",),
     ),
-    "interns1": Format(
-        lambda: TaggedJson(
-            b"<|action_start|> <|plugin|>",
-            b"<|action_end|>",
-            arguments=(b"parameters", b"arguments"),
-            around=("\n", ""),
-        ),
-        THINK,
-    ),
+    "interns1": Format(lambda: internlm(" ", "", "\n"), THINK),
+    "internlm": Format(lambda: internlm("", " ", "\n"), THINK),
     "gigachat3": Format(
         lambda: Either(
             TaggedJson(b"<|function_call|>", b"", around=("", "")),
@@ -128,7 +123,7 @@ FORMATS: Final[dict[str, Format]] = {
     ),
     "minimax-m2": Format(lambda: invokes("minimax:tool_call"), THINK),
     "minimax-m3": Format(MinimaxM3, (_tag("mm:think"),)),
-    "dots": Format(lambda: invokes("dots_function_call", json_body=True), THINK),
+    "dots": Format(dots, THINK),
     "minicpm5": Format(minicpm, THINK),
     "step3": Format(step3, THINK),
     "deepseekv32": Format(lambda: dsml("function_calls"), THINK),
@@ -178,7 +173,7 @@ FORMATS: Final[dict[str, Format]] = {
     "jamba": Format(lambda: TaggedArray(b"<tool_calls>", b"</tool_calls>"), THINK),
     "granite": Format(lambda: BareArray((b"<|tool_call|>", b"<tool_call>")), THINK),
     "phi4_mini_json": Format(lambda: TaggedArray(b"functools"), THINK),
-    "xlam": Format(lambda: BareArray((b"[TOOL_CALLS]",)), THINK),
+    "xlam": Format(lambda: BareArray((b"[TOOL_CALLS]",), fences=True), THINK),
     "response_template": Format(_recognised, THINK),
 }
 
@@ -210,7 +205,6 @@ ALIASES: Final[dict[str, str]] = {
     "llama4_pythonic": "pythonic",
     "apertus": "apertus2509",
     "cohere_command3": "cohere_command4",
-    "internlm": "interns1",
     "hunyuan_a13b": "jamba",
     "hf": "response_template",
 }

@@ -27,7 +27,18 @@ from toolparse.repair import tagged_values
 from toolparse.result.model import Parsed, Source
 from toolparse.scan.find import find_any
 from toolparse.scan.json_value import json_value
-from toolparse.scan.pairs import MORE, NAME, OK, REPEATED, TAG, Scanned, Shape, scan_call, scan_name
+from toolparse.scan.pairs import (
+    EMPTY,
+    MORE,
+    NAME,
+    OK,
+    REPEATED,
+    TAG,
+    Scanned,
+    Shape,
+    scan_call,
+    scan_name,
+)
 
 _LOOKS = 32
 _DETAILS = {
@@ -151,7 +162,7 @@ class TaggedPairs(PairWriter, Grammar):
     def call(self, run: Run, start: int, at: int, n: int, final: bool) -> int:
         """One call of a section, at its open tag."""
         shape, data = self.shape, run.data
-        scanned = scan_call(shape, data, at + len(shape.call_open), n, final)
+        scanned = scan_call(shape, data, at + len(shape.call_open), n, final, run.tools)
         if scanned[0] == TAG and self.json_body and not scanned[4]:
             return self.json_call(run, start, scanned, n, final)
         if scanned[0] != OK:
@@ -210,7 +221,7 @@ class TaggedPairs(PairWriter, Grammar):
     def bare(self, run: Run, at: int, n: int, final: bool) -> int:
         """A call of a format without sections."""
         shape = self.shape
-        scanned = scan_call(shape, run.data, at + len(shape.call_open), n, final)
+        scanned = scan_call(shape, run.data, at + len(shape.call_open), n, final, run.tools)
         if scanned[0] == TAG and self.json_body and not scanned[4]:
             return self.json_call(run, at, scanned, n, final)
         if scanned[0] != OK:
@@ -225,19 +236,17 @@ class TaggedPairs(PairWriter, Grammar):
     def orphan(self, run: Run, at: int, n: int, final: bool) -> int:
         """A call whose section was not opened: an attempt if it is whole, else content."""
         shape, data = self.shape, run.data
-        scanned = scan_call(shape, data, at + len(shape.call_open), n, final)
+        scanned = scan_call(shape, data, at + len(shape.call_open), n, final, run.tools)
         code, end = scanned[0], scanned[1]
         if code == MORE and not final:
             run.wait = shape.call_close
             return NEED_MORE
         if code != OK:
             return self.past_orphan(run, at, end, n, final)
-        after = skip_space(data, end, n)
-        if not data.startswith(shape.section_close, after, n):
-            if not final and shape.section_close.startswith(bytes(data[after:n])):
-                return NEED_MORE
-        else:
-            end = after + len(shape.section_close)
+        stop = self.wrapper_behind(data, end, n, final)
+        if stop == NEED_MORE:
+            return NEED_MORE
+        end = stop
         start, fault, repair = at, Fault("missing_open_tag", at), "open_tag"
         wrapper = self.wrapper_before(data, at)
         if wrapper >= 0:
@@ -245,6 +254,24 @@ class TaggedPairs(PairWriter, Grammar):
             fault = Fault("malformed_tag", wrapper, "the tag around the calls is misspelled")
         self.finish(run, (start, end), at, scanned, fault, (repair,))
         return end
+
+    def wrapper_behind(self, data: bytes | bytearray, end: int, n: int, final: bool) -> int:
+        """The end of the close tag of a section behind `end`, also of a misspelled one; `end`
+        where there is none, or NEED_MORE."""
+        after = skip_space(data, end, n)
+        rest = bytes(data[after : after + 64][: n - after])
+        if rest.startswith(self.shape.section_close):
+            return after + len(self.shape.section_close)
+        tags = [self.shape.section_close]
+        if self.wrapper_prefix:
+            tags.append(b"</" + self.wrapper_prefix[1:])
+            stop = rest.find(b">")
+            if rest.startswith(tags[1]) and b"<" not in rest[1:]:
+                if stop >= 0:
+                    return after + stop + 1
+                return NEED_MORE if not final and len(rest) < 64 else end
+        partial = any(tag.startswith(rest) for tag in tags)
+        return NEED_MORE if partial and not final else end
 
     def past_orphan(self, run: Run, at: int, end: int, n: int, final: bool) -> int:
         """Where content goes on after a tag that opens no call: at the next call, if one is
@@ -387,6 +414,8 @@ class TaggedPairs(PairWriter, Grammar):
         code, end, pos = scan_name(shape, data, at + len(shape.call_open), n)
         if code == MORE:
             return None
+        if code == EMPTY:
+            return True
         if (
             code != OK
             or not data[at + len(shape.call_open) : end].strip()

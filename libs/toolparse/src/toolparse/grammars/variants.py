@@ -40,34 +40,58 @@ class Namespaced(TaggedPairs):
 
 
 class ObjectOrPairs(TaggedPairs):
-    """K2 Horizon: the call is key/value tags, or one JSON object with name and arguments."""
+    """A call is key/value tags, or one JSON object with name and arguments: between the tags
+    of a call (K2 Horizon), or of the section (`in_section`, dots)."""
 
     keys = Keys()
+    in_section = False
+
+    def within(self, run: Run, pos: int, n: int, final: bool) -> int:
+        at = skip_space(run.data, pos, n)
+        if self.in_section and run.section_calls == 0 and run.data[at : at + 1] == b"{":
+            end = self.object(run, run.section, at, n, final, self.shape.section_close)
+            run.inside = run.inside and end < 0
+            return end
+        return super().within(run, pos, n, final)
 
     def call(self, run: Run, start: int, at: int, n: int, final: bool) -> int:
-        shape, data = self.shape, run.data
-        pos = skip_space(data, at + len(shape.call_open), n)
+        pos = skip_space(run.data, at + len(self.shape.call_open), n)
         if pos >= n and not final:
             return NEED_MORE
-        if data[pos : pos + 1] != b"{":
+        if self.in_section or run.data[pos : pos + 1] != b"{":
             return super().call(run, start, at, n, final)
+        return self.object(run, start, pos, n, final, self.shape.call_close)
+
+    def object(self, run: Run, start: int, pos: int, n: int, final: bool, close: bytes) -> int:
+        """The call that the object at `pos` is, up to the tag `close`."""
+        data = run.data
         code, offset, _, _ = json_value(data, pos, n)
         after = skip_space(data, offset, n) if code == 0 else offset
-        if code == 1 or (code == 0 and shape.call_close.startswith(bytes(data[after:n]))):
-            if not final:
-                run.wait = shape.call_close
+        if code == 1 or (code == 0 and close.startswith(bytes(data[after:n]))):
+            if not final and not data.startswith(close, after, n):
+                run.wait = close
                 return NEED_MORE
-            run.inside = False
-            run.add((start, n), fault=Fault("unclosed", n), arguments=None)
-            return n
-        if code or not data.startswith(shape.call_close, after, n):
+            if code == 1 or not data.startswith(close, after, n):
+                run.inside = False
+                run.add((start, n), fault=Fault("unclosed", n), arguments=None)
+                return n
+        if code or not data.startswith(close, after, n):
             fault = json_fault(code, offset) if code else Fault("extra_data", after)
             return self.broken(run, start, after, n, final, fault, None)
-        end = after + len(shape.call_close)
+        end = after + len(close)
+        if close == self.shape.section_close:
+            self.keys.add(run, (start, end), pos, offset)
+            return end
         return self.settle(
             run, start, end, n, final,
             lambda block, fault: self.keys.add(run, block, pos, offset, fault),
         )  # fmt: skip
+
+
+class ObjectSection(ObjectOrPairs):
+    """`in_section`: the object stands between the tags of the section."""
+
+    in_section = True
 
 
 class ListOrCalls(Pythonic):
@@ -99,6 +123,11 @@ class Forgetful(Grammar):
 
     def write(self, calls: Sequence[Written]) -> str:
         return self.inner.write(calls)
+
+    def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
+        if any(data.startswith(tag, at, n) for tag in self.tags):
+            return False
+        return self.inner.begins(data, at, n)
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         for tag in self.tags:

@@ -156,6 +156,11 @@ def reasons(grammar: Grammar, call: Call) -> list[Reason]:
     inner = getattr(grammar, "inner", grammar)
     if isinstance(inner, TaggedJson) and inner.close:
         found += _object_reasons(inner, call)
+    elif own is None and isinstance(inner, TaggedPairs):
+        bare = inner.written(call.name, {})
+        if bare not in raw:
+            same = _squeezed(bare) in _squeezed(raw)
+            found.append(("noncanonical_whitespace" if same else "noncanonical_literal", None))
     elif own is not None and _squeezed(raw.replace(own, "", 1)) != _squeezed(
         written.replace(spelled, "", 1)
     ):

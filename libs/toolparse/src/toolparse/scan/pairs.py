@@ -6,17 +6,24 @@ value_open] VALUE value_close)* call_close`, white space between the parts.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from toolparse.scan.find import find_any
 
+if TYPE_CHECKING:
+    from toolparse.driver.tools import ToolSet
+
 # What scan_call found: the call; the end of the text; a fault of the name, of a tag, of a
-# value that is never closed, of a value that holds its own opening tag.
-OK, MORE, NAME, TAG, VALUE, REPEATED = range(6)
+# value that is never closed, of a value that holds its own opening tag. Of a name alone: its
+# tag closes itself.
+OK, MORE, NAME, TAG, VALUE, REPEATED, EMPTY = range(7)
 
 NAME_LIMIT: Final = 256
 _CDATA: Final = b"<![CDATA["
 _SPACE: Final = b" \t\r\n"
+_SELF_CLOSED: Final = re.compile(rb'"[ \t]{0,8}/>')
 
 # key_start, key_end, attributes_start, attributes_end, value_start, value_end
 Pair = tuple[int, int, int, int, int, int]
@@ -63,6 +70,8 @@ def scan_name(shape: Shape, data: bytes | bytearray, pos: int, n: int) -> tuple[
     while at < stop:
         if data.startswith(shape.name_end, at, n):
             return (NAME, pos, pos) if at == pos else (OK, at, at + len(shape.name_end))
+        if data[at] == 0x22 and at > pos and _SELF_CLOSED.match(data, at, n):
+            return EMPTY, at, at
         if data[at] in b"<\n" and not shape.name_end.startswith(bytes(data[at:n])):
             return NAME, at, at
         at += 1
@@ -106,11 +115,21 @@ def _key(shape: Shape, data: bytes | bytearray, pos: int, n: int) -> tuple[int, 
 
 
 def _value_end(
-    shape: Shape, data: bytes | bytearray, key: bytes, pos: int, n: int, final: bool
+    shape: Shape,
+    data: bytes | bytearray,
+    key: bytes,
+    pos: int,
+    n: int,
+    final: bool,
+    declared: Collection[str],
 ) -> tuple[int, int]:
-    """(code, offset of the tag that closes the value, or of the fault)."""
+    """(code, offset of the tag that closes the value, or of the fault).
+
+    A close tag closes the value where the next argument or the end of the call follows; else
+    it is text of the value, if a later one closes it.
+    """
     markers = (shape.value_close, shape.call_close, shape.key_open)
-    closers = (shape.section_close or shape.call_open, shape.call_open, shape.section_open)
+    openers = tuple(tag for tag in (shape.section_open, shape.call_open) if tag)
     at = pos
     if shape.cdata and data.startswith(_CDATA, pos, n):
         at = data.find(b"]]>", pos, n)
@@ -118,30 +137,82 @@ def _value_end(
             return MORE, n
     elif shape.cdata and _CDATA.startswith(bytes(data[pos:n])):
         return MORE, n
+    first = -1
     while True:
-        at, which = find_any(data, at, n, markers)
-        if at < 0:
-            return MORE, n
+        at, which = find_any(data, at, n, markers if first < 0 else markers + openers)
+        if at < 0 or which > 2:
+            # Where no later tag closes the value, the first one did.
+            return (MORE, n) if first < 0 or (at < 0 and not final) else (OK, first)
         if which == 0:
-            return OK, at
-        if which == 1:
-            after = skip_space(data, at + len(shape.call_close), n)
-            rest = bytes(data[after : after + max(map(len, closers))][: n - after])
-            if any(tag and rest.startswith(tag) for tag in closers):
-                return VALUE, at
-            if any(tag.startswith(rest) for tag in closers if tag):
-                # The text ends where this would be decided.
-                return (VALUE, at) if final else (MORE, n)
-        elif not shape.line_keys or (at and data[at - 1] == 0x0A):
-            start = at + len(shape.key_open)
-            same = data.startswith(key + shape.key_end, start, n)
-            if not final and n - start < len(key) + len(shape.key_end):
+            code = _closes(shape, data, at, n)
+            if code == OK or (code == MORE and final):
+                return OK, at if code == OK or first < 0 else first
+            if code == MORE:
                 return MORE, n
-            return (REPEATED if same else VALUE), at
+            if first >= 0 and not data[first + len(shape.value_close) : at].strip():
+                return OK, first
+            first = at if first < 0 else first
+        else:
+            code = _ends(shape, data, at, which, key, n, final, declared)
+            if code != OK:
+                return (OK, first) if first >= 0 and code != MORE else (code, at)
         at += 1
 
 
-def scan_call(shape: Shape, data: bytes | bytearray, pos: int, n: int, final: bool) -> Scanned:
+def _closes(shape: Shape, data: bytes | bytearray, at: int, n: int) -> int:
+    """Whether an argument or the end of the call follows the close tag of a value at `at`."""
+    after = skip_space(data, at + len(shape.value_close), n)
+    tags = (shape.key_open, shape.call_close)
+    if any(data.startswith(tag, after, n) for tag in tags):
+        return OK
+    rest = bytes(data[after : after + max(map(len, tags))][: n - after])
+    return MORE if any(tag.startswith(rest) for tag in tags) else TAG
+
+
+def _ends(
+    shape: Shape,
+    data: bytes | bytearray,
+    at: int,
+    which: int,
+    key: bytes,
+    n: int,
+    final: bool,
+    declared: Collection[str],
+) -> int:
+    """Whether a tag inside a value shows that it was never closed: OK where it is text."""
+    if which == 1:
+        closers = (shape.section_close or shape.call_open, shape.call_open, shape.section_open)
+        after = skip_space(data, at + len(shape.call_close), n)
+        rest = bytes(data[after : after + max(map(len, closers))][: n - after])
+        if any(tag and rest.startswith(tag) for tag in closers):
+            return VALUE
+        if any(tag.startswith(rest) for tag in closers if tag):
+            # The text ends where this would be decided.
+            return VALUE if final else MORE
+        return OK
+    start = at + len(shape.key_open)
+    if not shape.line_keys or not (at and data[at - 1] == 0x0A):
+        code, header = _key(shape, data, start, n)
+        if code == MORE and not final:
+            return MORE
+        if code != OK:
+            return OK
+        named = bytes(data[header[0] : header[1]]).decode("utf-8", "replace").strip()
+        if shape.line_keys and named not in declared:
+            return OK
+    if not final and n - start < len(key) + len(shape.key_end):
+        return MORE
+    return REPEATED if data.startswith(key + shape.key_end, start, n) else VALUE
+
+
+def scan_call(
+    shape: Shape,
+    data: bytes | bytearray,
+    pos: int,
+    n: int,
+    final: bool,
+    tools: ToolSet | None = None,
+) -> Scanned:
     """Reads one call whose name begins at `pos`, up to its close tag.
 
     Gives (code, offset, name_start, name_end, pairs): `offset` is the end of the call or
@@ -150,12 +221,18 @@ def scan_call(shape: Shape, data: bytes | bytearray, pos: int, n: int, final: bo
     pairs: list[Pair] = []
     name_start = pos
     code, name_end, pos = scan_name(shape, data, pos, n)
+    if code == EMPTY:
+        return self_closed(shape, data, name_start, name_end, n)
     if code != OK:
         return code, pos, -1, -1, pairs
     while name_end > name_start and data[name_end - 1] in _SPACE:
         name_end -= 1
     while name_start < name_end and data[name_start] in _SPACE:
         name_start += 1
+    declared: Collection[str] = ()
+    if tools is not None and shape.line_keys:
+        tool = tools.tool(data[name_start:name_end].decode("utf-8", "replace"))
+        declared = tool.types if tool is not None else ()
     while True:
         pos = skip_space(data, pos, n)
         if data.startswith(shape.call_close, pos, n):
@@ -168,13 +245,26 @@ def scan_call(shape: Shape, data: bytes | bytearray, pos: int, n: int, final: bo
         if code != OK:
             return code, key[0], name_start, name_end, pairs
         start = key[4]
-        code, end = _value_end(shape, data, bytes(data[key[0] : key[1]]), start, n, final)
+        code, end = _value_end(shape, data, bytes(data[key[0] : key[1]]), start, n, final, declared)
         if code != OK:
             return code, end, name_start, name_end, pairs
         pos = end + len(shape.value_close)
         if shape.framed:
             start, end = unframed(data, start, end)
         pairs.append((key[0], key[1], key[2], key[3], start, end))
+
+
+def self_closed(shape: Shape, data: bytes | bytearray, start: int, end: int, n: int) -> Scanned:
+    """A call without arguments that closes itself, `<invoke name="N"/>`."""
+    found = _SELF_CLOSED.match(data, end, n)
+    assert found
+    # What of the close tag of a call stands behind its own tag.
+    rest = shape.call_close.partition(b">")[2]
+    pos = skip_space(data, found.end(), n) if rest else found.end()
+    if rest and not data.startswith(rest, pos, n):
+        code = MORE if rest.startswith(bytes(data[pos:n])) else TAG
+        return code, n if code == MORE else pos, start, end, []
+    return OK, pos + len(rest), start, end, []
 
 
 def unframed(data: bytes | bytearray, start: int, end: int) -> tuple[int, int]:

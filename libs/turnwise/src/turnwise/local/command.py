@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from turnwise.arguments import named_option, parse_sections, without_option
-from turnwise.command import run_command
+from turnwise.arguments import named_option, parse_sections
 from turnwise.config import ConfigError
 from turnwise.local.options import SHIPPED, TrainOptions
 from turnwise.local.threads import choose_threads, set_threads, wait_passively
@@ -258,22 +257,3 @@ def _report(folder: RunFolder) -> None:
         write_report(folder.path)
     except ConfigError as error:
         print(f"no report: {error}", file=sys.stderr)
-
-
-def main() -> None:
-    """`./pants run libs/turnwise:train -- --method NAME ...`, for any method."""
-    sys.exit(run_command(_train, sys.argv[1:]))
-
-
-def _train(argv: Sequence[str]) -> int:
-    method = named_option(argv, "--method")
-    if method is None:
-        raise ConfigError(
-            "--method: name one of apps/trainers, or the import path package.module:Class of your"
-            " own; --help after it lists its options"
-        )
-    return train_method(method, without_option(argv, "--method"))
-
-
-if __name__ == "__main__":
-    main()

@@ -194,7 +194,7 @@ def read_reply(answer: Any, *, offers_tools: bool) -> ChatReply:
     text, refusal = _words(message)
     calls = _calls(message) if offers_tools else ()
     reasoning = {name: message[name] for name in REASONING if message.get(name)}
-    if not (text or refusal or calls or reasoning or finish):
+    if not (text or refusal or calls or finish):
         raise Unusable(f"an answer that did not end: {_shown(choice)}")
     if finish == "tool_calls" and offers_tools and not (text or refusal or calls):
         raise Unusable(f"finish 'tool_calls', without one: {_shown(choice)}")

@@ -89,13 +89,13 @@ class ChatModel:
         """What was used so far."""
         return self.client.spend
 
-    async def check(self, deadline_s: float = CHECK_DEADLINE_S) -> None:
-        """Whether it answers: see `ChatClient.check`.
+    async def check(self, deadline_s: float = CHECK_DEADLINE_S) -> float:
+        """Whether it answers, and after how many seconds: see `ChatClient.check`.
 
         Raises:
             BoundaryError: it does not.
         """
-        await self.client.check(deadline_s=deadline_s, extra=self._extra())
+        return await self.client.check(deadline_s=deadline_s, extra=self._extra())
 
     def metrics(self) -> dict[str, float]:
         """Requests, tokens, US dollars, repeats, rejections, truncated answers, failures."""

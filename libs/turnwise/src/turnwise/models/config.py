@@ -10,7 +10,10 @@ from pydantic import Field, model_validator
 
 from turnwise.config import Config, ConfigError
 from turnwise.episode import Boundary
+from turnwise.models.answer import MAX_TOKENS
 
+MAX_SECONDS = 1e6
+"""Eleven days; a longer wait is none that ends."""
 _LATER = "http://later.invalid/v1"
 
 
@@ -25,29 +28,29 @@ class ChatConfig(Config):
     """Environment variable that holds the key; without it no key is sent."""
     temperature: float | None = Field(default=1.0, ge=0, le=2)
     """Sampling temperature; none leaves it to the endpoint."""
-    max_tokens: int = Field(default=2048, ge=0)
+    max_tokens: int = Field(default=2048, ge=0, le=MAX_TOKENS)
     """At most this many tokens a reply, thinking included; 0 leaves it to the endpoint."""
-    deadline_s: float = Field(default=110.0, gt=0)
+    deadline_s: float = Field(default=110.0, gt=0, le=MAX_SECONDS)
     """Seconds for a reply, with every repeat and wait."""
-    attempt_s: float = Field(default=60.0, gt=0)
+    attempt_s: float = Field(default=60.0, gt=0, le=MAX_SECONDS)
     """Seconds for one request."""
-    patience_s: float = Field(default=30.0, ge=0)
+    patience_s: float = Field(default=30.0, ge=0, le=MAX_SECONDS)
     """Seconds that nobody may listen at the endpoint, after which it is given up."""
-    max_empty_replies: int = Field(default=2, ge=0)
+    max_empty_replies: int = Field(default=2, ge=0, le=1000)
     """How often an answer that can't be used is asked for again."""
-    backoff_s: float = Field(default=0.5, gt=0)
+    backoff_s: float = Field(default=0.5, gt=0, le=MAX_SECONDS)
     """Mean seconds before the first repeat of a request; doubles each time."""
-    concurrency: int = Field(default=64, ge=1)
+    concurrency: int = Field(default=64, ge=1, le=1_000_000)
     """Requests under way at most; fewer while the endpoint answers 429."""
-    requests_per_minute: float | None = Field(default=None, gt=0)
+    requests_per_minute: float | None = Field(default=None, gt=0, le=1e9)
     """Requests in any 60 seconds at most."""
-    tokens_per_minute: float | None = Field(default=None, gt=0)
+    tokens_per_minute: float | None = Field(default=None, gt=0, le=1e12)
     """Tokens read and written in any 60 seconds at most."""
-    read_price: float = Field(default=0.0, ge=0)
+    read_price: float = Field(default=0.0, ge=0, le=1e9)
     """US dollars per million tokens read."""
-    write_price: float = Field(default=0.0, ge=0)
+    write_price: float = Field(default=0.0, ge=0, le=1e9)
     """US dollars per million tokens written."""
-    spend_cap_usd: float | None = Field(default=None, gt=0)
+    spend_cap_usd: float | None = Field(default=None, gt=0, le=1e12)
     """Nothing is sent that might cost more than this in all."""
 
     # On the whole, since the error of a single field shows what was given, which may be a secret.

@@ -13,7 +13,7 @@ import msgspec
 from turnwise.config import ConfigError
 from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import parse_line, read_lines, read_rows
-from turnwise.run.metrics import EvalRow, MetricsRow, TrainRow, parse_row
+from turnwise.run.metrics import EvalRow, MetricsRow, SlimeRow, TrainRow, parse_row
 from turnwise.run.summary import AnySummary, read_summary
 from turnwise.run.traces import Trace, parse_trace
 
@@ -33,6 +33,7 @@ class RunData:
         traces: Episodes to show, the most telling first: of the first and the last evaluation,
             then of training steps spread evenly over the run.
         traced: Episodes in the file.
+        slime: slime's own numbers by name, `(step, value)` in order; empty for a local run.
         gaps: What is missing or torn, in words.
     """
 
@@ -43,10 +44,11 @@ class RunData:
     summary: AnySummary | None
     traces: Sequence[Trace]
     traced: int
+    slime: Mapping[str, Sequence[tuple[float, float]]]
     gaps: Sequence[str]
 
     @property
-    def rows(self) -> list[MetricsRow]:
+    def rows(self) -> list[TrainRow | EvalRow]:
         """All rows: training steps, then evaluations."""
         return [*self.trains, *self.evals]
 
@@ -84,6 +86,7 @@ def load_run(path: Path) -> RunData:
         summary=read_summary(folder),
         traces=_traces(folder.episodes, chosen),
         traced=traced,
+        slime=_by_name([row for row in rows if isinstance(row, SlimeRow)]),
         gaps=gaps,
     )
 
@@ -96,6 +99,23 @@ def _metrics(path: Path) -> list[MetricsRow]:
         except ValueError as error:
             raise ConfigError(f"{path}:{number}: {error}") from None
     return rows
+
+
+def _by_name(rows: Sequence[SlimeRow]) -> dict[str, list[tuple[float, float]]]:
+    """Values by name; the optimiser steps of a training step stand evenly after it."""
+    found: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        for name, value in row.numbers.items():
+            if value is not None:
+                found.setdefault(name, {}).setdefault(row.step, []).append(value)
+    return {
+        name: [
+            (step + place / len(values), value)
+            for step, values in sorted(steps.items())
+            for place, value in enumerate(values)
+        ]
+        for name, steps in found.items()
+    }
 
 
 class _Head(msgspec.Struct, frozen=True):

@@ -5,14 +5,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.resources
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from turnwise.report.figures import ending_chart, evaluation_charts, time_chart, training_charts
+from turnwise.report.charts import (
+    ending_chart,
+    evaluation_charts,
+    slime_charts,
+    time_chart,
+    training_charts,
+)
 from turnwise.report.load import RunData, load_run, readable
+from turnwise.report.plots import Chart, script_json
 from turnwise.report.sections import (
     cards,
     ending_legend,
@@ -22,6 +30,7 @@ from turnwise.report.sections import (
     metric_rows,
     number_rows,
     service_rows,
+    slime_rows,
     stage_rows,
     status,
     task_rows,
@@ -69,23 +78,27 @@ def _write(run_dir: Path, run: RunData, template: str) -> Path:
 
 
 def _context(run: RunData) -> dict[str, Any]:
-    script = _part("viewer.js")
     summary = run.summary
+    charts = _Charts()
+    scripts = [_part("vendor", "uplot.js"), _part("templates", "charts.js")]
+    scripts.append(_part("templates", "viewer.js"))
     return {
         "run": run,
         "summary": summary,
         "learned": isinstance(summary, Summary) and summary.learned,
         "status": status(run),
         "cards": cards(run),
-        "charts": [*evaluation_charts(run), *training_charts(run)],
+        "charts": charts.take([*evaluation_charts(run), *training_charts(run)]),
+        "slime_charts": charts.take(slime_charts(run)),
         "ledger": ledger_rows(run),
-        "ending_chart": ending_chart(run),
+        "ending_chart": charts.take_one(ending_chart(run)),
         "endings": ending_legend(run),
         "stages": stage_rows(run),
-        "time_chart": time_chart(run),
+        "time_chart": charts.take_one(time_chart(run)),
         "numbers": number_rows(run),
         "metrics": metric_rows(run),
         "used": service_rows(run),
+        "slime": slime_rows(run),
         "tasks": task_rows(run),
         "measures": measure_rows(run),
         "meanings": meanings(run),
@@ -94,15 +107,38 @@ def _context(run: RunData) -> dict[str, Any]:
         "authors": NAMES,
         "max_tokens": MAX_TOKENS,
         "episodes": episodes_json(run.traces),
-        "style": Markup(_part("style.css")),
-        "script": Markup(script),
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "style": Markup(_part("vendor", "uplot.css") + _part("templates", "style.css")),
+        "chart_data": charts.json(),
+        "scripts": [Markup(script) for script in scripts],
+        "script_hashes": [
+            base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+            for script in scripts
+        ],
     }
 
 
-def _part(name: str) -> str:
+class _Charts:
+    """The charts of a page; the template names each by its number, and the script finds it
+    there."""
+
+    def __init__(self) -> None:
+        self._data: list[Mapping[str, Any]] = []
+
+    def take(self, charts: Sequence[Chart]) -> list[tuple[int, Chart]]:
+        numbered = list(enumerate(charts, start=len(self._data)))
+        self._data += [chart.data for chart in charts]
+        return numbered
+
+    def take_one(self, chart: Chart | None) -> tuple[int, Chart] | None:
+        return None if chart is None else self.take([chart])[0]
+
+    def json(self) -> Markup:
+        return script_json(self._data)
+
+
+def _part(folder: str, name: str) -> str:
     return (
         importlib.resources.files("turnwise.report")
-        .joinpath("templates", name)
+        .joinpath(folder, name)
         .read_text(encoding="utf-8")
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.ledger import LedgerRow
-from turnwise.report.figures import STAGES, ending_styles, percent, plain
+from turnwise.report.charts import STAGES, ending_styles, percent, plain
 from turnwise.report.load import RunData, halving
-from turnwise.run.metrics import MetricsRow, TrainRow
+from turnwise.run.metrics import EvalRow, TrainRow
 from turnwise.run.progress import number
 from turnwise.run.summary import EvalSummary, Measure, Summary
 from turnwise.run.summary import percent as percent_of
@@ -82,7 +82,7 @@ class Trials:
 
 def status(run: RunData) -> str:
     """What the run has done so far, in one sentence."""
-    seconds = sum(row.rollout_s + row.train_s for row in run.trains)
+    seconds = sum(row.rollout_s + (row.train_s or 0.0) for row in run.trains)
     seconds += sum(row.eval_s for row in run.evals)
     done = [f"{len(run.evals)} evaluation{'s' * (len(run.evals) != 1)}"]
     planned = run.config.get("num_rollout")
@@ -95,7 +95,12 @@ def status(run: RunData) -> str:
 def ledger_rows(run: RunData) -> dict[str, Any]:
     """The equation summed over training, each evaluation's, and each step's."""
     lines = [
-        _ledger_line(f"evaluation after step {r.step}", r.ledger, r.coverage) for r in run.evals
+        _ledger_line(
+            f"evaluation after step {r.step}{f' on {r.dataset}' if r.dataset else ''}",
+            r.ledger,
+            r.coverage,
+        )
+        for r in run.evals
     ]
     steps = [_ledger_line(f"step {r.step}", r.ledger, r.coverage) for r in run.trains]
     total: LedgerRow = {"started": 0, "finished": 0, "stopped": {}, "lost": {}, "cancelled": 0}
@@ -136,7 +141,7 @@ def stage_rows(run: RunData) -> list[tuple[str, str, str, str, str]]:
     """Style, stage, time in all, share, mean of one."""
     times = {
         "rollout": [row.rollout_s for row in run.trains],
-        "training": [row.train_s for row in run.trains],
+        "training": [row.train_s for row in run.trains if row.train_s is not None],
         "evaluation": [row.eval_s for row in run.evals],
     }
     total = sum(sum(values) for values in times.values())
@@ -168,10 +173,10 @@ def number_rows(run: RunData) -> Table:
         "clipped": lambda row: number(row.clip_fraction, ".4f"),
         "grad norm": lambda row: number(row.grad_norm, ".3f"),
         "gap": lambda row: number(row.max_logprob_diff, ".1e"),
-        "trained tokens": lambda row: f"{row.trained_tokens:,}",
+        "trained tokens": lambda row: number(row.trained_tokens, ",.0f"),
         "tokens/s": lambda row: number(row.tokens_per_s, ",.0f"),
         "rollout s": lambda row: f"{row.rollout_s:.1f}",
-        "train s": lambda row: f"{row.train_s:.1f}",
+        "train s": lambda row: number(row.train_s, ".1f"),
         "lag p50/max ms": lambda row: (
             f"{number(row.loop_lag_p50_ms, '.1f')}/{number(row.loop_lag_max_ms, '.0f')}"
         ),
@@ -182,7 +187,7 @@ def number_rows(run: RunData) -> Table:
 
 def metric_rows(run: RunData) -> Table:
     """What the method counted: means over the episodes that have the number."""
-    columns: dict[str, MetricsRow] = {}
+    columns: dict[str, TrainRow | EvalRow] = {}
     for title, rows in (("evaluation", run.evals), ("step", run.trains)):
         if rows:
             columns[f"first {title}"] = rows[0]
@@ -206,6 +211,17 @@ def metric_rows(run: RunData) -> Table:
     return Table(["", *columns, "episodes that have it"], thinned(shown), len(shown))
 
 
+def slime_rows(run: RunData) -> Table:
+    """slime's own numbers: the first and the last value of each, and the range."""
+    rows = []
+    for name, points in sorted(run.slime.items()):
+        values = [value for _, value in points]
+        told = (values[0], values[-1], min(values), max(values))
+        rows.append([name, *map(plain, told), f"{len(values):,}"])
+    head = ("", "first", "last", "least", "largest", "values")
+    return Table(head, rows, len(rows))
+
+
 def service_rows(run: RunData) -> Table:
     """What the services had used in all, by the last row that says it."""
     latest = max(run.rows, key=lambda row: (row.step, row.kind == "eval"), default=None)
@@ -218,7 +234,8 @@ def task_rows(run: RunData) -> dict[str, Any]:
     """Held-out tasks one by one: the first evaluation and the last, the largest change first."""
     if not run.evals:
         return {"rows": [], "left_out": 0, "several": False}
-    first, last = run.evals[0], run.evals[-1]
+    same = [row for row in run.evals if row.dataset == run.evals[0].dataset]
+    first, last = same[0], same[-1]
     several = last is not first
     rows = []
     for task_id in dict.fromkeys((*first.scores, *last.scores)):

@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from turnwise.report.plots import script_json
 from turnwise.run.traces import SegmentTrace, Trace
 
 MAX_TOKENS = 120_000
@@ -35,8 +36,6 @@ Json = dict[str, Any]
 def episodes_json(traces: Sequence[Trace]) -> Markup:
     """All episodes in order of their steps, as JSON that can stand inside of a script element.
 
-    `<`, `>` and `&` are escaped, so no text of a model can end the element or begin another.
-
     Args:
         traces: The most telling first: they get their tokens before the others.
     """
@@ -49,10 +48,7 @@ def episodes_json(traces: Sequence[Trace]) -> Markup:
         shown.append(((trace.step, trace.kind == "eval"), _episode(trace, tokens)))
     shown.sort(key=lambda pair: pair[0])
     episodes = [episode for _, episode in shown]
-    text = json.dumps(episodes, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    for char in "<>&\u2028\u2029":
-        text = text.replace(char, f"\\u{ord(char):04x}")
-    return Markup(text)
+    return script_json(episodes)
 
 
 def _episode(trace: Trace, tokens: bool) -> Json:

@@ -77,7 +77,7 @@ async def generate(
         policy = _make_policy(args, shared, sampling_params, evaluation=evaluation)
         rollout = Rollout(
             task=task,
-            task_id=row.id,
+            task_id=_task_name(row, task),
             rollout_id=rollout_id,
             group_id=f"{kind}/{_first(sample.group_index, sample.index)}",
             seed=derive_seed(getattr(args, "rollout_seed", 0), kind, sample.index or 0),
@@ -125,6 +125,12 @@ def read_row(sample: Any) -> Row:
         id=str(metadata.get("id") or _name(sample, metadata)),
         where=f"the row of sample {sample.index}",
     )
+
+
+def _task_name(row: Row, task: object) -> str:
+    """The row's own name, else the task's where it has one."""
+    own = getattr(task, "id", None)
+    return own if isinstance(own, str) and "id" not in row.metadata else row.id
 
 
 def _name(sample: Any, metadata: Mapping[str, Any]) -> str:

@@ -155,14 +155,13 @@ class UserMaker:
         """What the users cost so far."""
         return self.model.spend if self.model is not None else Spend()
 
-    async def check(self, deadline_s: float = CHECK_DEADLINE_S) -> None:
-        """Asks whether the model's endpoint is there; nothing where none is asked.
+    async def check(self, deadline_s: float = CHECK_DEADLINE_S) -> float:
+        """Asks whether the model's endpoint is there; seconds until it answered, 0 without one.
 
         Raises:
             BoundaryError: it does not answer.
         """
-        if self.model is not None:
-            await self.model.check(deadline_s)
+        return 0.0 if self.model is None else await self.model.check(deadline_s)
 
     def metrics(self) -> dict[str, float]:
         """`user/...`: requests, tokens, US dollars, repeats, rejections, cache hits and misses."""

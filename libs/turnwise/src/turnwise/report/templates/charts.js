@@ -1,0 +1,148 @@
+"use strict";
+(() => {
+  const HEIGHT = 200;
+  const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
+  const charts = JSON.parse(document.getElementById("chart-data").textContent);
+  const css = (name) =>
+    getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+  const plain = (value) => {
+    if (value === 0) return "0";
+    if (Math.abs(value) < 1e-3) return value.toExponential(1).replace(".0e", "e");
+    if (Math.abs(value) >= 1000) return Math.round(value).toLocaleString("en");
+    return String(Number(value.toPrecision(3)));
+  };
+  const forms = {
+    plain,
+    percent: (value) => `${Number((100 * value).toPrecision(3))}%`,
+  };
+
+  const axes = (form, steps) => {
+    const common = {
+      stroke: () => css("muted"),
+      font: FONT,
+      grid: { stroke: () => css("line"), width: 1 },
+      ticks: { show: false },
+    };
+    return [
+      { ...common, ...steps, grid: { show: false }, size: 24, label: "training step",
+        labelFont: FONT, labelSize: 14, labelGap: 0 },
+      { ...common, size: 52, values: (u, splits) => splits.map((v) => v === null ? "" : form(v)) },
+    ];
+  };
+
+  const range = ({ bounds, log }) => (u, low, high) => {
+    if (low === null || high === null) return [0, 1];
+    if (log) return uPlot.rangeLog(low, high, 10, true);
+    const found = uPlot.rangeNum(low, high, 0.1, true);
+    return bounds ? [Math.max(found[0], bounds[0]), Math.min(found[1], bounds[1])] : found;
+  };
+
+  const curve = (data) => {
+    const form = forms[data.form];
+    const edge = (sign) =>
+      data.y.map((y, at) => {
+        const error = data.errors[at];
+        return error === null || data.log ? null : y + sign * error;
+      });
+    const hidden = { stroke: "transparent", width: 0, points: { show: false } };
+    const levels = Object.entries(data.levels);
+    const columns = [data.x, data.y, edge(1), edge(-1)];
+    for (const [, level] of levels) columns.push(data.x.map(() => level));
+    return {
+      columns,
+      options: {
+        scales: { x: { time: false }, y: { distr: data.log ? 3 : 1, range: range(data) } },
+        axes: axes(form, { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5] }),
+        bands: [{ series: [2, 3], fill: () => css(`${data.color}-band`) }],
+        series: [
+          {},
+          { stroke: () => css(data.color), width: 1.8, points: { show: data.x.length <= 40, size: 6,
+            fill: () => css(data.color) } },
+          hidden,
+          hidden,
+          ...levels.map(() => ({ stroke: () => css("muted"), width: 1, dash: [4, 3],
+            points: { show: false } })),
+        ],
+      },
+      tell: (at) => {
+        const error = data.errors[at];
+        return `step ${plain(data.x[at])}: ${form(data.y[at])}${error === null ? "" : ` ± ${form(error)}`}`;
+      },
+      still: levels.map(([name, level]) => `- - ${name} ${form(level)}`).join("   "),
+    };
+  };
+
+  const bars = (data) => {
+    const form = forms[data.form];
+    // The last part stands on all others; it is drawn first and the others over it.
+    const parts = [...data.parts].reverse();
+    const tops = parts.map((part, place) =>
+      data.x.map((x, at) => parts.slice(place).reduce((sum, one) => sum + one.heights[at], 0))
+    );
+    const places = data.x.map((x, at) => at);
+    return {
+      columns: [places, ...tops],
+      options: {
+        scales: {
+          x: { time: false, range: [-0.6, data.x.length - 0.4] },
+          y: { range: (u, low, high) => [0, high > 0 ? uPlot.rangeNum(0, high, 0.05, true)[1] : 1] },
+        },
+        axes: axes(form, {
+          incrs: [1, 2, 5, 10, 20],
+          values: (u, splits) => splits.map((at) => Number.isInteger(at) && at in data.x ? data.x[at] : ""),
+        }),
+        series: [
+          {},
+          ...parts.map((part) => ({
+            width: 0,
+            fill: () => `color-mix(in srgb, ${css(part.color)} ${100 * part.opacity}%, ${css("panel")})`,
+            paths: uPlot.paths.bars({ size: [0.84, 60] }),
+            points: { show: false },
+          })),
+        ],
+      },
+      tell: (at) => {
+        const told = data.parts.filter((part) => part.heights[at] > 0);
+        return `step ${data.x[at]}: ${told.map((part) => `${part.name} ${form(part.heights[at])}`).join(", ")}`;
+      },
+      still: "",
+    };
+  };
+
+  const drawn = [];
+  document.querySelectorAll("[data-chart]").forEach((place) => {
+    const data = charts[Number(place.dataset.chart)];
+    const { columns, options, tell, still } = data.kind === "bars" ? bars(data) : curve(data);
+    const readout = document.createElement("p");
+    readout.className = "readout";
+    readout.textContent = still;
+    const plot = new uPlot(
+      {
+        width: place.clientWidth,
+        height: HEIGHT,
+        legend: { show: false },
+        cursor: { drag: { x: false, y: false }, y: false },
+        hooks: {
+          setCursor: [
+            (u) => {
+              const at = u.cursor.idx;
+              readout.textContent = at === null || at === undefined ? still : tell(at);
+            },
+          ],
+        },
+        ...options,
+      },
+      columns,
+      place
+    );
+    place.append(readout);
+    drawn.push(plot);
+    new ResizeObserver(() => {
+      if (place.clientWidth) plot.setSize({ width: place.clientWidth, height: HEIGHT });
+    }).observe(place);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+    drawn.forEach((plot) => plot.redraw(false, true))
+  );
+})();
