@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from token_delta_contract import contract
-from tokendelta import Profile, Session, get_token_delta
+from tokendelta import Profile, Session, Tree, get_token_delta
 
 from benchmarks.tokendelta.workload import Workload
 
@@ -39,6 +39,24 @@ def session_with(encoder: Any) -> Method:
         return run
 
     return method
+
+
+def tree(load: Workload) -> Run:
+    """Ours for programs that send whole histories: each is compared with the record first."""
+    profile = Profile.from_tokenizer(load.tokenizer, tools=load.tools)
+
+    def run() -> list[int]:
+        record, history = Tree(profile), list(load.opening)
+        ticket: Any = record.prepare(history)
+        run.started = time.thread_time()  # type: ignore[attr-defined]
+        for ids, scores, said, answer in load.turns:
+            record.commit(ticket, ids, scores, message=said)
+            record.delivered(ticket)
+            history += [said, answer]
+            ticket = record.prepare(history)
+        return list(ticket.prompt.tolist())
+
+    return run
 
 
 def _by_deltas(delta: Callable[..., tuple[list[int], list[int]]], load: Workload) -> Run:
@@ -172,6 +190,7 @@ def renderers(load: Workload) -> Run:
 METHODS: dict[str, Method] = {
     "Session, fast encoder": session_with("auto"),
     "Session, HF encoder": session_with("huggingface"),
+    "Tree, fast encoder": tree,
     "get_token_delta, ours": compatible,
     "get_token_delta, slime's contract": slime,
     "full render each turn": full,

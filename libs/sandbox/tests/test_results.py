@@ -10,6 +10,8 @@ from sandbox import (
     Ran,
     Sandbox,
     SandboxBroken,
+    SandboxConfig,
+    SandboxUnavailable,
     TimedOut,
 )
 
@@ -219,3 +221,21 @@ thread.join()
 """
     result = await sandbox.run(code, stdin="z")
     assert result.out == "7\ny True 1\nthread\n", result
+
+
+async def test_a_packages_generators_are_no_snippets_copy_of_anothers() -> None:
+    config = SandboxConfig(packages=("numpy.random", "sympy"), concurrency=1)
+    code = """
+import numpy, sys
+assert "numpy.random" in sys.modules
+import sympy.core.random
+print(numpy.random.rand(), numpy.random.normal(), sympy.core.random.rng.random())
+"""
+    try:
+        async with Sandbox(config) as sandbox:
+            if sandbox.missing:
+                pytest.skip(f"not installed: {sandbox.missing}")
+            drawn = [(await sandbox.run(code)).out.split() for _ in range(3)]
+    except SandboxUnavailable as error:
+        pytest.skip(str(error))
+    assert len(set().union(*drawn)) == 9, drawn

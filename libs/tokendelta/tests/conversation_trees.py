@@ -52,7 +52,7 @@ class Turn:
 class Branch:
     """Messages of one line of conversation, sampled turns by identity."""
 
-    entries: list[dict[str, Any] | Turn] = field(default_factory=list)
+    entries: list[Any] = field(default_factory=list)
 
 
 @cache
@@ -72,11 +72,12 @@ def answer_of(rnd: Random) -> list[dict[str, Any]]:
     return group + [{"role": "user", "content": text_of(rnd)}] * rnd.randint(0, 1)
 
 
-def expected_prompt(tokenizer: Any, branch: Branch) -> list[int]:
-    """The ids of the branch with its generation prompt, by full renders and sampled ids."""
+def expected_prompt(tokenizer: Any, branch: Branch, kind: type = Turn) -> list[int]:
+    """The ids of the branch with its generation prompt, by full renders and sampled ids. Entries of
+    the `kind` are turns."""
     messages, turns = [], []
     for entry in branch.entries:
-        if isinstance(entry, Turn):
+        if isinstance(entry, kind):
             place = f"Pq{len(turns)}place{len(turns)}Pq"
             messages.append({"role": "assistant", "content": place})
             turns.append((place, entry))

@@ -26,7 +26,10 @@ def streamed(text: str, format: str, mode: str = "strict", thinking: bool = Fals
 
 
 def test_every_row_names_its_reasoning_tags_or_says_that_it_has_none() -> None:
-    assert {format for format in FORMATS if not reasoning_tags(format)} == {"trinity"}
+    assert {format for format in FORMATS if not reasoning_tags(format)} == {
+        "trinity",
+        "functionary_v3.2",
+    }
     for name in formats():
         assert reasoning_tags(name) == FORMATS[ALIASES.get(name, name)].think
     for format, first, last in PAIRS:
@@ -103,6 +106,7 @@ def test_a_channel_is_reasoning_by_its_header(format: str) -> None:
     spoken = {
         "gpt-oss": "<|start|>assistant<|channel|>final<|message|>Hello.<|return|>",
         "beam": "<|start|>assistant<|channel|>final<|message|>Hello.<|return|>",
+        "solar_open": "<|begin|>assistant<|content|>Hello.<|end|>",
         "muse": "<|start|>assistant to=user<|message|>Hello.<|eom|>",
         "inkling": "<|message_model|><|content_text|>Hello.<|end_message|>"
         "<|content_model_end_sampling|>",

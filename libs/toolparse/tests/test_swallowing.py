@@ -26,7 +26,9 @@ def checked(text: str, format: str) -> toolparse.Parsed:
 
 @pytest.mark.parametrize("format", OPENED)
 def test_a_tag_in_prose_does_not_swallow_the_next_call(format: str) -> None:
-    for opener in {tag.decode() for tag in grammar_of(format).openers}:
+    # Of Solar Open's tags the first two open calls, the others messages.
+    tags = grammar_of(format).openers
+    for opener in {tag.decode() for tag in (tags[:2] if format == "solar_open" else tags)}:
         for prose in (f"The {opener} tag is next:\n", f"Use {opener}, then {opener} twice.\n"):
             for final in FINALS:
                 parsed = checked(prose + written(format, final), format)

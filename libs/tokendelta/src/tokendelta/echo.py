@@ -81,6 +81,8 @@ def text_of(content: Any) -> str:
     """Content as text: parts joined, nothing for None; a part that is no text as JSON."""
     if content is None or isinstance(content, str):
         return content or ""
+    if not isinstance(content, list | tuple):
+        return json.dumps(content, default=str)
     return "".join(
         part["text"]
         if isinstance(part, Mapping) and isinstance(part.get("text"), str)
@@ -89,13 +91,16 @@ def text_of(content: Any) -> str:
     )
 
 
-def _calls(calls: Sequence[Any]) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+def _calls(calls: Any) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
     sound: list[tuple[tuple[str, str], str]] = []
     broken: list[tuple[tuple[str, str], str]] = []
-    for call in calls:
-        function = call.get("function", call)
+    for call in calls if isinstance(calls, list | tuple) else [calls]:
+        given = call if isinstance(call, Mapping) else {"name": json.dumps(call, default=str)}
+        function = given.get("function", given)
+        if not isinstance(function, Mapping):
+            function = given
         spelled, is_object = arguments_of(function.get("arguments"))
-        row = ((str(function.get("name", "")), spelled), str(call.get("id") or ""))
+        row = ((str(function.get("name", "")), spelled), str(given.get("id") or ""))
         (sound if is_object else broken).append(row)
     rows = sound + broken
     return tuple(row[0] for row in rows), tuple(row[1] for row in rows)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokendelta._core import fill_streams
-from tokendelta.sample import Drop, Sample, SampleSet
+from tokendelta.sample import Drop, DropReason, Sample, SampleSet
 from tokendelta.segment import Block, Segment, Turn
 from tokendelta.spans import spans_of
 
@@ -18,17 +18,26 @@ if TYPE_CHECKING:
     from tokendelta.state import Record
 
 
-def finalize(record: Record, max_len: int | None) -> SampleSet:
+# Turns that are not trained, with the reason and what the caller says of it.
+Withheld = dict[Turn, tuple[DropReason, str]]
+
+
+def finalize(record: Record, max_len: int | None, withheld: Withheld | None = None) -> SampleSet:
     """One sample a segment, cut at `max_len`; a segment without a trained token gives none.
 
     A turn that several segments share is trained in the first sample that holds it, after cutting,
-    and is context in the others.
+    and is context in the others. A turn that is withheld is context everywhere.
     """
+    kept_back = withheld or {}
     claimed: dict[Turn, Block] = {}
     kept: list[tuple[Segment, list[Block], set[Turn]]] = []
     for segment in record.segments:
         blocks = [b for b in segment.blocks if max_len is None or b.stop <= max_len]
-        own = {b.turn: b for b in blocks if b.turn is not None and b.turn not in claimed}
+        own = {
+            b.turn: b
+            for b in blocks
+            if b.turn is not None and b.turn not in claimed and b.turn not in kept_back
+        }
         trained = [b for b in blocks if b.turn in own and b.stop > b.start]
         if not trained:
             continue
@@ -39,12 +48,14 @@ def finalize(record: Record, max_len: int | None) -> SampleSet:
         _sample(record.profile, segment, blocks, own, _trained(blocks, own) / total)
         for segment, blocks, own in kept
     ]
-    return SampleSet(tuple(samples), tuple(_dropped(record.segments, claimed)))
+    return SampleSet(tuple(samples), tuple(_dropped(record.segments, claimed, kept_back)))
 
 
-def _dropped(segments: Sequence[Segment], claimed: Mapping[Turn, Block]) -> Iterator[Drop]:
-    """Every sampled token that is in no sample: what was cut, and stop tokens that were replaced
-    where their turn is trained."""
+def _dropped(
+    segments: Sequence[Segment], claimed: Mapping[Turn, Block], withheld: Withheld
+) -> Iterator[Drop]:
+    """Every sampled token that is in no sample: what was withheld or cut, and stop tokens that were
+    replaced where their turn is trained."""
     seen: set[Turn] = set()
     for segment in segments:
         for block in segment.blocks:
@@ -52,6 +63,9 @@ def _dropped(segments: Sequence[Segment], claimed: Mapping[Turn, Block]) -> Iter
             if turn is None or turn in seen:
                 continue
             seen.add(turn)
+            if turn in withheld:
+                yield Drop(turn.number, segment.number, turn.sampled, *withheld[turn])
+                continue
             size = block.stop - block.start
             if turn not in claimed and size:
                 yield Drop(turn.number, segment.number, size, "over max_len")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tokendelta.errors import LengthError, LogprobError, TokenIdError
 
@@ -58,10 +58,15 @@ def check_text(profile: Profile, text: str, ids: list[Any], turn: int) -> None:
         )
 
 
-def side_rows(side: Mapping[str, ArrayLike], count: int, turn: int) -> dict[str, Any]:
-    """Side streams with one row for each id; raises LengthError where they have not."""
-    rows = {}
-    for name, values in side.items():
+def side_streams(
+    side: Mapping[str, ArrayLike] | None, count: int, turn: int, offset: int = 0
+) -> list[tuple[str, int, NDArray[Any]]] | None:
+    """Side streams as (name, offset in the turn, one row for each id), or None.
+
+    Raises LengthError where they have another number of rows.
+    """
+    rows = []
+    for name, values in (side or {}).items():
         array = np.asarray(values)
         if array.ndim == 0:
             array = np.full(count, array)
@@ -69,8 +74,8 @@ def side_rows(side: Mapping[str, ArrayLike], count: int, turn: int) -> dict[str,
             raise LengthError(
                 f"turn {turn}: side stream {name!r} has {len(array)} rows for {count} ids"
             )
-        rows[name] = array
-    return rows
+        rows.append((name, offset, array))
+    return rows or None
 
 
 def raise_refused(

@@ -40,7 +40,8 @@ def check_messages(
     for index, message in enumerate(messages):
         if (
             type(message) is dict
-            and type(message.get("content")) is str
+            and type(content := message.get("content")) is str
+            and content.isascii()
             and message.get("role") in roles
             and "tool_calls" not in message
         ):
@@ -54,7 +55,7 @@ def _check_message(message: Any, where: str, roles: frozenset[str]) -> dict[str,
     if not isinstance(message, Mapping):
         raise MessageError(f"{where} is {type(message).__name__}, not a mapping with a role")
     role = message.get("role")
-    if role not in roles:
+    if not isinstance(role, str) or role not in roles:
         raise MessageError(f"{where} has role {role!r}; expected one of {sorted(roles)}")
     content = message.get("content")
     if content is not None and not isinstance(content, str | list | tuple):
@@ -64,7 +65,25 @@ def _check_message(message: Any, where: str, roles: frozenset[str]) -> dict[str,
         )
     if content is None and role != "assistant":
         raise MessageError(f"{where} ({role}) has no content; give text, if only an empty one")
+    if isinstance(content, str):
+        check_encodable(content, f"{where} ({role})")
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, list | tuple):
+        raise MessageError(
+            f"{where} ({role}) has tool_calls of type {type(calls).__name__}; expected a list"
+        )
     return _with_decoded_arguments(message)
+
+
+def check_encodable(text: str, where: str) -> None:
+    """Raises MessageError for half of a character that takes two, which no tokenizer encodes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise MessageError(
+            f"{where} holds the lone surrogate {text[error.start]!a} at character {error.start};"
+            " see where the text was cut, or how it was decoded"
+        ) from error
 
 
 def _with_decoded_arguments(message: Message) -> dict[str, Any]:
@@ -78,7 +97,7 @@ def _with_decoded_arguments(message: Message) -> dict[str, Any]:
         if isinstance(function, Mapping) and isinstance(function.get("arguments"), str):
             try:
                 arguments = json.loads(function["arguments"])
-            except ValueError:
+            except (ValueError, RecursionError):
                 arguments = function["arguments"]
             if isinstance(arguments, dict):
                 call = {**call, "function": {**function, "arguments": arguments}}
@@ -125,4 +144,5 @@ class Renderer:
             raise TemplateError(
                 f"apply_chat_template(tokenize=False) gave {type(text).__name__}, expected text"
             )
+        check_encodable(text, "the rendered conversation")
         return text

@@ -81,7 +81,7 @@ class Sample:
         return int(self.loss_mask.sum(dtype=np.int64))
 
 
-DropReason = Literal["over max_len", "header replaced"]
+DropReason = Literal["over max_len", "header replaced", "undelivered", "abandoned", "constrained"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,16 @@ class Drop:
 
     over max_len     the sample was cut before the span that holds them.
     header replaced  a stop token that is the header of a message, of another kind than came.
+    undelivered      no program has seen the turn (`Tree`); `detail` is what its caller says.
+    abandoned        nothing was sampled for the turn (`Tree`), so `tokens` is 0; `detail` says why.
+    constrained      sampled from another distribution than the policy's own (`Tree`).
     """
 
     turn: int
     segment: int
     tokens: int
     reason: DropReason
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from tokendelta.inputs import (
     check_text,
     checked_scores,
     raise_refused,
-    side_rows,
+    side_streams,
 )
 from tokendelta.invariants import check_record
 from tokendelta.profile import Profile
@@ -189,7 +189,8 @@ class Session:
             check_prompt(prompt_tokens, segment.marks[-1].tokens, number)
         if text is not None:
             check_text(record.profile, text, sampled, number)
-        rows = side_rows(side, count, number) if side else None
+        offset = turn.sampled if turn is not None else 0
+        rows = side_streams(side, count, number, offset)
         checked = check_messages([message], "turn", number)[0] if message else None
         overflow = record.overflow(count, tokens.size)
         if overflow is not None:
@@ -201,9 +202,7 @@ class Session:
         if checked is not None:
             turn.message = checked
         if rows is not None:
-            offset = tokens.size - count - segment.blocks[-1].start
-            added = [(name, offset, values) for name, values in rows.items()]
-            turn.side = [*(turn.side or ()), *added]
+            turn.side = [*(turn.side or ()), *rows]
         if CHECKED:
             check_record(record)
         return None
@@ -230,8 +229,13 @@ class Session:
 
         The longest recorded history that the messages agree with is extended; where they leave it
         earlier, the session rolls back to that prompt in a new segment; where they agree with
-        nothing, a new segment starts. Sampled turns stay as they were sampled, however the client
-        writes them down. Returns the prompt, read-only int32[n], or Overflow with nothing changed.
+        nothing, a new segment starts. A message agrees with a sampled turn if it is an echo (see
+        `echo`) of the `message` that was given with it, or of its decoded text. Sampled turns stay
+        as they were sampled, however the client writes them down. Returns the prompt, read-only
+        int32[n], or Overflow with nothing changed.
+
+        A session follows one request at a time. For requests in flight side by side, retries and
+        deliveries there is `Tree`.
         """
         checked = check_messages(messages, "sync, before turn", self._record.turns)
         checked = by_policy(self._record, checked, self._record.turns)

@@ -65,6 +65,12 @@ class Record:
         self.segments.append(branch)
         return branch
 
+    def remove(self, segment: Segment) -> None:
+        """Take back the segment that was made last, or the one before it."""
+        self.segments.remove(segment)
+        for number, left in enumerate(self.segments):
+            left.number = number
+
 
 class Checkpoint(NamedTuple):
     """A state to return to: the place itself, the segments there are, and how far each goes."""

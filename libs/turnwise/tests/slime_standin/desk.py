@@ -147,6 +147,8 @@ def customer(messages: list[dict[str, Any]]) -> str:
     if "VERDICT" in messages[0]["content"]:
         return "It follows the part.\nVERDICT: RIGHT"
     heard = messages[-1]["content"]
+    if messages[0]["role"] != "system":
+        return "Yes, I am here."
     said = {QUESTION: "Yes, please.", GOODBYE: "###STOP###"}.get(heard)
     if said is None:
         part = messages[0]["content"]

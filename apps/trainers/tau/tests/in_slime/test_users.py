@@ -19,12 +19,10 @@ from taubench.fewshot import demonstrated
 from taubench.strategies import STRATEGIES
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
-from turnwise.models.client import GREETING
 from turnwise.slime import accounts, close, generate, rollout_log, shared
 from turnwise.testing.servers import Call, FakeChat, FakeSGLang, Turn, body, edit, status
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
-READY = GREETING[0]["content"]
 
 
 @pytest.fixture
@@ -35,20 +33,9 @@ def desk(tokenizer: Any) -> Desk:
 
 @pytest.fixture
 async def endpoint() -> AsyncIterator[FakeChat]:
-    async with FakeChat(answers) as found:
+    async with FakeChat(customer) as found:
         yield found
         await close()
-
-
-def answers(messages: list[dict[str, Any]]) -> str:
-    """Ready when asked whether it is there, else a customer."""
-    return "ready" if messages[0]["content"] == READY else customer(messages)
-
-
-def heard(endpoint: FakeChat) -> list[list[dict[str, Any]]]:
-    """The conversations that it was asked to go on with."""
-    asked: list[list[dict[str, Any]]] = [call.body["messages"] for call in endpoint.calls]
-    return [messages for messages in asked if messages[0]["content"] != READY]
 
 
 def served(endpoint: FakeChat, **options: Any) -> dict[str, Any]:
@@ -60,6 +47,11 @@ def row(index: int = 0) -> Any:
     sample = prompts(index + 1)[index]
     sample.index, sample.group_index, sample.session_id = index, 0, f"session-{index}"
     return sample
+
+
+def asked(endpoint: FakeChat) -> list[Call]:
+    """What a user was asked; whether the endpoint is there is asked without a part to play."""
+    return [call for call in endpoint.calls if call.body["messages"][0]["role"] == "system"]
 
 
 def ledger() -> dict[str, Any]:
@@ -102,8 +94,7 @@ async def test_every_customer_played_by_a_model_is_heard_without_its_thoughts(
     numbers = ledger()
     assert (numbers["started"], numbers["finished"], numbers["coverage"]) == (2, 2, 1.0)
     assert numbers["user/requests"] == len(endpoint.calls) >= 6
-    asked = len(endpoint.calls)
-    assert numbers["user/usd"] == pytest.approx(asked * (20 * 1.0 + 10 * 2.0) / 1e6)
+    assert numbers["user/usd"] == pytest.approx(len(endpoint.calls) * (20 * 1.0 + 10 * 2.0) / 1e6)
 
 
 @pytest.mark.parametrize("strategy", ["llm", "react"])
@@ -113,7 +104,7 @@ async def test_an_aborted_conversation_goes_on_without_asking_the_customer_anew(
 ) -> None:
     arguments = args(turnwise=served(endpoint, strategy=strategy), partial_rollout=True)
     whole = await generate(arguments, row(), PARAMS)
-    needed = heard(endpoint)
+    needed = [call.body["messages"] for call in asked(endpoint)]
     assert len(needed) == 3
     endpoint.calls.clear()
     server._turns.clear()
@@ -126,7 +117,7 @@ async def test_an_aborted_conversation_goes_on_without_asking_the_customer_anew(
     done = await generate(arguments, half, PARAMS)
     assert (done.reward, done.tokens) == (1.0, whole.tokens)
     assert (done.loss_mask, done.rollout_log_probs) == (whole.loss_mask, whole.rollout_log_probs)
-    again = heard(endpoint)
+    again = [call.body["messages"] for call in asked(endpoint)]
     assert len(again) == len(needed), "a recorded reply was asked for again"
     # react's thoughts are in no record: what was said goes on without them.
     said = [[one["role"] for one in messages] for messages in again]
@@ -172,12 +163,12 @@ async def test_a_customer_that_fails_for_good_costs_its_episode_and_no_reward(
 
 
 async def test_a_spent_budget_ends_the_run(args: Callable[..., Any], endpoint: FakeChat) -> None:
-    budget = {"write_price": 1.0, "max_tokens": 10, "spend_cap_usd": 0.000051}
+    budget = {"write_price": 1.0, "max_tokens": 10, "spend_cap_usd": 0.000041}
     arguments = args(turnwise=served(endpoint, **budget))
     assert (await generate(arguments, row(), PARAMS)).reward == 1.0
     with pytest.raises(StopRun, match=r"user.spend-cap-usd: the spend cap of \$0.00 is reached"):
         await generate(arguments, row(1), PARAMS)
-    assert len(heard(endpoint)) == 4
+    assert len(endpoint.calls) == 4
     assert accounts.TRAIN.take().ledger.as_dict()["cancelled"] == 1
 
 
@@ -186,13 +177,13 @@ async def test_recorded_replies_are_played_again_without_a_request(
 ) -> None:
     path = str(tmp_path / "replies.jsonl")
     first = await generate(args(turnwise=served(endpoint, user_cache=path)), row(), PARAMS)
-    assert first.reward == 1.0 and len(heard(endpoint)) == 3
+    assert first.reward == 1.0 and len(asked(endpoint)) == 3
     await close()
     shared._loops.clear()
     replay = served(endpoint, user_cache=path, user_replay=True)
     again = await generate(args(turnwise=replay), row(), PARAMS)
     other = await generate(args(turnwise=replay), row(1), PARAMS)
-    assert again.tokens == first.tokens and len(heard(endpoint)) == 3
+    assert again.tokens == first.tokens and len(asked(endpoint)) == 3
     assert other.metadata["turnwise"]["ending"] == "lost:user"
     assert "record it first" in other.metadata["turnwise"]["error"]
 
@@ -206,7 +197,7 @@ async def test_a_customer_that_slime_serves_is_found_by_its_name_there(
     arguments.sglang_model_routers = {"customer": ("127.0.0.1", endpoint.port)}
     sample = await generate(arguments, row(), PARAMS)
     assert sample.reward == 1.0
-    assert {call.body["model"] for call in endpoint.calls} == {"customer"}
+    assert {call.body["model"] for call in asked(endpoint)} == {"customer"}
 
 
 async def test_a_demonstrated_task_is_no_task_for_few_shot(args: Callable[..., Any]) -> None:

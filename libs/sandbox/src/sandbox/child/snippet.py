@@ -8,6 +8,7 @@ snippet's own result.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import errno
 import functools
 import gc
@@ -73,11 +74,12 @@ def own_modules() -> tuple[str, ...]:
 def generators() -> tuple[Any, ...]:
     """Generators of random numbers that the imported packages keep; called before the forks too.
 
-    The bit generators of NumPy are found through their own module, the others by their class.
+    NumPy's `Generator` has no state beside its bit generator's, `RandomState` a number to spare.
     """
     classes: tuple[type, ...] = (random.Random,)
     if "numpy.random" in sys.modules:
-        classes += (sys.modules["numpy.random"].BitGenerator,)
+        numpy_random = sys.modules["numpy.random"]
+        classes += (numpy_random.BitGenerator, numpy_random.RandomState)
     return tuple(
         thing
         for thing in gc.get_objects()
@@ -88,10 +90,11 @@ def generators() -> tuple[Any, ...]:
 def _reseed() -> None:
     """Gives every generator a state of its own: all snippets are forks of one interpreter."""
     for generator in generators():
-        if isinstance(generator, random.Random):
-            generator.seed()
-        else:
+        if not hasattr(generator, "seed"):
             generator.state = type(generator)().state
+            continue
+        with contextlib.suppress(TypeError):  # one over another bit generator than its own
+            generator.seed()
 
 
 def prepare(work: str, *, links: bool) -> None:

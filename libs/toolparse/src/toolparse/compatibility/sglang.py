@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from toolparse.driver.run import Run
 from toolparse.driver.tools import ToolSet
+from toolparse.grammars.channels import Messages
 from toolparse.grammars.table import grammar_of
 from toolparse.result.model import Call, Source
 
@@ -27,7 +28,10 @@ class Profile(NamedTuple):
     """text: what is kept of the content, one-shot; streamed: likewise for a stream.
 
     unknown: undeclared tools are kept; by_call: the index counts calls, not tools; raw: a
-    stream gives the arguments as written; all_or_nothing: a fault makes all text content.
+    stream gives the arguments as written; all_or_nothing: a fault makes all text content;
+    repairs: faults that sglang does not mind; orphans: calls outside of a section run
+    "always", "behind" the open tag of one, or "never"; unread: where no call was read, all
+    text is content if the section was never "opened" or never "closed", or "always".
     """
 
     text: str = "stripped"
@@ -37,22 +41,29 @@ class Profile(NamedTuple):
     raw: bool = False
     all_or_nothing: bool = False
     compact: bool = False
+    repairs: frozenset[str] = frozenset()
+    orphans: str = "behind"
+    unread: str = "opened"
 
 
 _JSON_TAGS: Final = Profile("stripped", "line")
-_QWEN3_CODER: Final = Profile("before", "around", True, True)
-_DSML: Final = Profile("paragraph", "paragraph")
+_QWEN3_CODER: Final = Profile(
+    "before", "around", True, True,
+    repairs=frozenset(("close_tag", "param_close", "stray_close")), orphans="never",
+)  # fmt: skip
+_DSML: Final = Profile("paragraph", "paragraph", orphans="always")
 
 PROFILES: Final[dict[str, Profile]] = {
     "qwen": _JSON_TAGS,
     "qwen25": _JSON_TAGS,
     "trinity": _JSON_TAGS,
     "hermes": Profile("stripped", "around", all_or_nothing=True),
-    "interns1": Profile("stripped", "before"),
+    "interns1": Profile("stripped", "before", unread="always"),
     "qwen3_coder": _QWEN3_CODER,
     "step3p5": _QWEN3_CODER,
     "nanbeige": _QWEN3_CODER,
-    "mimo": Profile("before"),
+    "mimo": Profile("before", orphans="never"),
+    "dots": Profile(orphans="never"),
     "kimi_k2": Profile("before", "around", True, True, True),
     "kimi_k3": Profile("around", "around", True, True),
     "deepseekv3": Profile("stripped", "around", raw=True),
@@ -60,25 +71,25 @@ PROFILES: Final[dict[str, Profile]] = {
     "deepseekv32": _DSML,
     "deepseekv4": _DSML,
     "deepseekv41": _DSML,
-    "gigachat35": Profile("newlines", "before"),
+    "gigachat35": Profile("newlines", "before", unread="always"),
     "gigachat3": Profile("before", "before", raw=True, all_or_nothing=True),
-    "gemma4": Profile("before", "around", True),
+    "gemma4": Profile("before", "around", True, unread="always"),
     "inkling": Profile("around", "around", True, True),
-    "glm47": Profile("around"),
-    "iquest_q1": Profile("around", by_call=True),
+    "glm47": Profile("around", unread="always"),
+    "iquest_q1": Profile("around", by_call=True, unread="always"),
     "poolside_v1": Profile("before"),
-    "spark25": Profile("around", by_call=True, compact=True),
-    "minimax-m2": Profile("around"),
+    "spark25": Profile("around", by_call=True, compact=True, unread="always"),
+    "minimax-m2": Profile("around", unread="closed"),
     "minimax-m3": Profile("around", by_call=True, all_or_nothing=True),
     "minicpm5": Profile("around", "before"),
     "pythonic": Profile("around", by_call=True),
     "lfm2": Profile("stripped", "around", by_call=True),
-    "step3": Profile("around"),
+    "step3": Profile("around", unread="closed"),
     "mistral": Profile("joined"),
     "cohere_command4": Profile("before"),
     "llama3": Profile("trimmed"),
-    "apertus2509": Profile("around", by_call=True),
-    "k2_horizon": Profile("around", by_call=True),
+    "apertus2509": Profile("stripped", by_call=True, unread="always"),
+    "k2_horizon": Profile("around", by_call=True, unread="always"),
     "muse": Profile("around", by_call=True),
     "beam": Profile("around", by_call=True),
     "gpt-oss": Profile("around", by_call=True),
@@ -92,6 +103,7 @@ _PAIR: Final = re.compile(
     r"<arg_key>([^<]*)</arg_key>\s*<arg_value>(.*?)(</arg_value>|\Z)", re.DOTALL
 )
 _M3_PAIR: Final = re.compile(r"\]<\]minimax\[>\[<([^</>= ]+)>((?:(?!\]<\]minimax).)*)", re.DOTALL)
+_SELF_CLOSED: Final = re.compile(r'"[ \t]*/>')
 _UNREAD: Final = ("bad_json", "unclosed", "too_deep", "too_long")
 _NULL_WORDS: Final = frozenset(("null", "none", "nil"))
 
@@ -106,21 +118,27 @@ def view(format: str, source: Source, toolset: ToolSet, streamed: bool) -> tuple
     profile = PROFILES.get(format, _DEFAULT)
     items: list[Item] = []
     dropped: list[Call] = []
+    opened = run.data.find(run.grammar.openers[0])
     for call in run.attempts:
-        spelled = _arguments(format, profile, call, toolset, streamed)
+        behind = 0 <= opened < call.byte_span[0]
+        spelled = None
+        if _taken(profile, call, behind, streamed):
+            spelled = _arguments(format, profile, call, toolset, streamed)
         if spelled is None:
             dropped.append(call)
             continue
         name = call.name or ""
         position = len(items) if profile.by_call else toolset.positions.get(name, -1)
         items.append((name, spelled, position, call.byte_span))
-    faulty = any(c.status not in ("ok", "unknown_tool") for c in dropped)
+    faulty = any(c.repairs or c.status not in ("ok", "unknown_tool") for c in dropped)
     if profile.all_or_nothing and not streamed and faulty:
         unread = all(c.status in _UNREAD for c in dropped)
         if unread or format != "gigachat3":
             return run, (text, [])
     if format in ("qwen", "qwen25") and not items and "<tool_call>\n" not in text:
         return run, (text, [])
+    if not items and not streamed and _all_content(profile, run, text, dropped):
+        return run, (text.strip() if format == "apertus2509" else text, [])
     kept = dropped if format in ("minicpm5", "mimo") else []
     rule = profile.streamed if streamed else profile.text
     return run, (_content(format, run, rule, kept), items)
@@ -132,6 +150,8 @@ def _arguments(
     """The arguments of a call as sglang spells them; None where it drops the call."""
     status, known = call.status, call.name in toolset
     if call.name is None or not (known or profile.unknown):
+        return None
+    if _foreign(format, call):
         return None
     if status == "unclosed":
         return _partial(format, call.raw) if streamed else None
@@ -156,6 +176,41 @@ def _arguments(
         arguments = fix(call.name, arguments, toolset)
     separators = (",", ":") if profile.compact else None
     return json.dumps(arguments, ensure_ascii=False, separators=separators)
+
+
+def _all_content(profile: Profile, run: Run, text: str, dropped: list[Call]) -> bool:
+    """Whether a text in which no call was read is content, markup and all."""
+    grammar = run.grammar
+    shape = getattr(grammar, "shape", None)
+    section = bool(shape.section_open) if shape else bool(getattr(grammar, "section_open", ()))
+    openers = grammar.openers[:1] if section else grammar.openers
+    headed = isinstance(grammar, Messages) or not grammar.uniform
+    if not headed and not any(opener.decode() in text for opener in openers):
+        return True
+    if profile.unread == "closed":
+        return shape is not None and shape.section_close.decode() not in text
+    refused = any(call.status == "unknown_tool" for call in dropped)
+    return profile.unread == "always" and bool(dropped) and not refused
+
+
+def _foreign(format: str, call: Call) -> bool:
+    """Whether a call is written in a form that sglang does not know for the format."""
+    if format == "interns1":
+        return not call.raw.startswith("<|action_start|> <|plugin|>")
+    closed = call.raw_arguments is None and _SELF_CLOSED.search(call.raw) is not None
+    return closed and format not in ("deepseekv32", "deepseekv4", "deepseekv41")
+
+
+def _taken(profile: Profile, call: Call, behind: bool, streamed: bool) -> bool:
+    """Whether sglang executes a call in spite of what had to be repaired."""
+    others = set(call.repairs) - {"open_tag", "wrapper_spelling"} - profile.repairs
+    if others or streamed or not call.repairs:
+        return not others
+    if not set(call.repairs) - profile.repairs:
+        return True
+    if profile.orphans == "behind":
+        return behind
+    return profile.orphans == "always"
 
 
 def _declared(call: Call, toolset: ToolSet) -> bool:

@@ -22,7 +22,8 @@ from toolparse.scan.json_value import json_value
 
 
 class TaggedArray(Grammar):
-    """close: empty where the array ends the block; `alone`: one object may stand for the list."""
+    """close: empty where the array ends the block; `alone`: one object may stand for the list;
+    `also`: other spellings of the open tag."""
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class TaggedArray(Grammar):
         keys: Keys | None = None,
         alone: bool = False,
         calls_in_thought: bool = False,
+        also: tuple[bytes, ...] = (),
     ) -> None:
         self.open = open_tag
         self.close = close_tag
@@ -39,7 +41,7 @@ class TaggedArray(Grammar):
         self.calls_in_thought = calls_in_thought
         self.pad = ""
         self.ids = bool(keys) and self.keys.id == b'"tool_call_id"'
-        self.openers = (open_tag,)
+        self.openers = (open_tag, *also)
         super().__init__()
 
     def write(self, calls: Sequence[Written]) -> str:
@@ -47,7 +49,8 @@ class TaggedArray(Grammar):
         return f"{self.open.decode()}{self.pad}{body}{self.close.decode()}"
 
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
-        return self.array(run, at, at + len(self.open), n, final)
+        opened = next(tag for tag in self.openers if run.data.startswith(tag, at, n))
+        return self.array(run, at, at + len(opened), n, final)
 
     def begins(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
         opened = next((len(tag) for tag in self.openers if data.startswith(tag, at, n)), 0)
@@ -63,6 +66,9 @@ class TaggedArray(Grammar):
         pos = skip_space(data, pos, n)
         if pos >= n and not final:
             return NEED_MORE
+        if pos >= n and self.open[-1:].isalnum():
+            # A word at the end of the text.
+            return n
         if self.close and data.startswith(self.close, pos, n):
             end = pos + len(self.close)
             run.add((at, end), fault=Fault("empty_body", pos), arguments=None)
@@ -293,7 +299,7 @@ class BareArray(TaggedArray):
         if after >= 0 and data[at] == 0x60:
             closed = skip_space(data, after, n)
             if data.startswith(b"```", closed, n):
-                run.markup.append((closed, closed + 3))
+                run.markup.append((after, closed + 3))
                 return closed + 3
         return after
 

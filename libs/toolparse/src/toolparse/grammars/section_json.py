@@ -98,7 +98,7 @@ class SectionJson(Grammar):
         stops: tuple[bytes, ...] = (),
     ) -> None:
         super().framed(think, texts, stops)
-        if len(think) == 1 and not texts:
+        if self.section_open and len(think) == 1 and not texts and type(self) is SectionJson:
             self.tags = SectionTags(
                 self.section_open,
                 self.section_close,
@@ -131,10 +131,10 @@ class SectionJson(Grammar):
     def block(self, run: Run, at: int, n: int, final: bool) -> int:
         data = run.data
         if not self.section_open:
-            return self.call(run, at, at, n, final)
+            return self.orphan(run, at, n, final, None)
         opened = next((t for t in self.section_open if data.startswith(t, at, n)), None)
         if opened is None:
-            return self.orphan(run, at, n, final)
+            return self.orphan(run, at, n, final, Fault("missing_open_tag", at))
         run.inside, run.section, run.section_calls = True, at, 0
         after = self.within(run, at + len(opened), n, final)
         if after < 0:
@@ -204,10 +204,10 @@ class SectionJson(Grammar):
         body = skip_space(data, sep + len(self.name_end), n)
         return data[body] == 0x7B if body < n else None
 
-    def orphan(self, run: Run, at: int, n: int, final: bool) -> int:
-        """A call outside of a section."""
+    def orphan(self, run: Run, at: int, n: int, final: bool, outer: Fault | None) -> int:
+        """A call outside of a section; `outer` where the format has sections."""
         attempts, errors = len(run.attempts), len(run.errors)
-        after = self.call(run, at, at, n, final, Fault("missing_open_tag", at))
+        after = self.call(run, at, at, n, final, outer)
         if after >= 0 and run.attempts[attempts].name is None and not run.in_think:
             # Not even a name: a tag that is talked about.
             del run.attempts[attempts:], run.errors[errors:]
@@ -233,6 +233,8 @@ class SectionJson(Grammar):
         if sep < 0 or any(data.find(tag, head, sep) >= 0 for tag in self.openers):
             return self.no_header(run, start, head, n, final, limit)
         name, native = self.header(data[head:sep].decode("utf-8", "replace"))
+        if name and "<" in name:
+            return self.no_header(run, start, head, n, final, limit)
         about = _About(start, head, name, self.name_at(run, name, head, sep), native, outer)
         pos = skip_space(data, sep + len(self.name_end), n)
         empty, maybe = self.closed(data, pos, n)

@@ -26,12 +26,16 @@ from toolparse.grammars.builders import (
 from toolparse.grammars.call_object import Keys
 from toolparse.grammars.channels import Beam, Harmony, Inkling, Muse
 from toolparse.grammars.either import Either
+from toolparse.grammars.functionary import Functionary
 from toolparse.grammars.gemma import Gemma
 from toolparse.grammars.grammar import Grammar
+from toolparse.grammars.json_lines import ActionList, JsonLines
 from toolparse.grammars.json_list import BareArray, BareObjects, Mistral, TaggedArray
 from toolparse.grammars.kimi_k3 import KimiK3
 from toolparse.grammars.minimax_m3 import MinimaxM3
 from toolparse.grammars.pythonic import Pythonic
+from toolparse.grammars.section_json import SectionJson
+from toolparse.grammars.solar_open import SolarOpen
 from toolparse.grammars.tagged_json import TaggedJson
 from toolparse.grammars.variants import Forgetful, ListOrCalls
 
@@ -172,6 +176,19 @@ FORMATS: Final[dict[str, Format]] = {
     ),
     "jamba": Format(lambda: TaggedArray(b"<tool_calls>", b"</tool_calls>"), THINK),
     "granite": Format(lambda: BareArray((b"<|tool_call|>", b"<tool_call>")), THINK),
+    "firefunction_v2": Format(lambda: TaggedArray(b" functools", also=(b"functools",)), THINK),
+    "nemotron_nano_v2": Format(lambda: TaggedArray(b"<TOOLCALL>", b"</TOOLCALL>"), THINK),
+    "minimax-m1": Format(
+        lambda: JsonLines(b"<tool_calls>", b"</tool_calls>"),
+        THINK,
+        stops=("<end_of_sentence>",),
+    ),
+    "command_r_plus": Format(ActionList, THINK),
+    "functionary_v3.1": Format(
+        lambda: SectionJson((), b"", b"<function=", b">", (b"</function>",)), THINK
+    ),
+    "functionary_v3.2": Format(Functionary, ()),
+    "solar_open": Format(SolarOpen, (("<|think|>", "<|end|>"),), channels=True),
     "phi4_mini_json": Format(lambda: TaggedArray(b"functools"), THINK),
     "xlam": Format(lambda: BareArray((b"[TOOL_CALLS]",), fences=True), THINK),
     "response_template": Format(_recognised, THINK),
@@ -190,7 +207,10 @@ ALIASES: Final[dict[str, str]] = {
     "spark25": "glm45",
     "hy_v3": "hunyuan",
     "hy_v4": "hunyuan",
+    "minimax": "minimax-m1",
+    "minimax_m1": "minimax-m1",
     "minimax_m2": "minimax-m2",
+    "nemotron_json": "nemotron_nano_v2",
     "minimax_m3": "minimax-m3",
     "deepseek_v3": "deepseekv3",
     "deepseek_v31": "deepseekv31",

@@ -95,7 +95,10 @@ def _values(
         if key in values:
             repairs.append("last_wins")
         values[key] = (data[first:last].decode("utf-8", "replace"), attributes)
-        pos = after
+        pos = skip_space(data, after, len(data))
+        while data.startswith(shape.value_close, pos):
+            repairs.append("stray_close")
+            pos = skip_space(data, pos + len(shape.value_close), len(data))
     rest = data[pos:].strip()
     if not rest.startswith(shape.call_close):
         if not shape.section_close or not rest.startswith(shape.section_close):

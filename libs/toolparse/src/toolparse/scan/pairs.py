@@ -144,13 +144,14 @@ def _value_end(
             # Where no later tag closes the value, the first one did.
             return (MORE, n) if first < 0 or (at < 0 and not final) else (OK, first)
         if which == 0:
+            if first >= 0 and not data[first + len(shape.value_close) : at].strip():
+                # Closed twice: the second one belongs to nothing.
+                return OK, first
             code = _closes(shape, data, at, n)
             if code == OK or (code == MORE and final):
                 return OK, at if code == OK or first < 0 else first
             if code == MORE:
                 return MORE, n
-            if first >= 0 and not data[first + len(shape.value_close) : at].strip():
-                return OK, first
             first = at if first < 0 else first
         else:
             code = _ends(shape, data, at, which, key, n, final, declared)

@@ -147,7 +147,11 @@ async def _open(here: _OfLoop, key: str, args: Any, settings: Settings) -> Share
     profile, method = await asyncio.to_thread(_make, args, key, settings, here.methods.get(key))
     lists = fans_out(args, settings, method)
     tool_format = _tool_format(args, method, profile)
-    await method.open(Services(server=partial(model_url, args)))
+    try:
+        await method.open(Services(server=partial(model_url, args)))
+    except BaseException:
+        await method.close()
+        raise
     here.methods[key] = method
     if here.pool is None:
         # slime bounds the episodes under way by its own semaphore.

@@ -1,0 +1,129 @@
+"""The closed list of what makes a message an echo of a turn, and that nothing else does."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokendelta.echo import arguments_of, echo, said
+
+TAGS = ("<think>", "</think>")
+
+
+def call(arguments, name="f", call_id="c1"):
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def close(sent, told, stops=()):
+    return echo(said({"role": "assistant", **sent}, TAGS), said(told, TAGS), stops)
+
+
+SENT = {"content": "It was sent.", "reasoning_content": "I look.", "tool_calls": [call('{"a": 1}')]}
+TAGGED = "<think>\nI look.\n</think>\n\nIt was sent."
+CALL = {"content": "", "tool_calls": [call('{"a": [1, 2.5], "b": null}')]}
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (SENT, SENT),
+        (SENT, {**SENT, "content": "\n It was sent.  "}),
+        (SENT, {**SENT, "content": [{"type": "text", "text": "It was "}, {"text": "sent."}]}),
+        (SENT, {**SENT, "reasoning_content": None}),
+        (SENT, {**SENT, "reasoning_content": " I look.\n"}),
+        (SENT, {**SENT, "reasoning_content": "", "reasoning": "I look."}),
+        (SENT, {**SENT, "reasoning_content": None, "content": TAGGED}),
+        (SENT, {**SENT, "tool_calls": [call('{ "a" :1 }', call_id=None)]}),
+        (SENT, {**SENT, "tool_calls": [call({"a": 1})], "refusal": None, "annotations": []}),
+        (CALL, {**CALL, "content": None}),
+        (CALL, {**CALL, "tool_calls": [call('{"b":null,"a":[1,2.50]}')]}),
+        ({"content": "x", "tool_calls": [call("{oops"), call("{}", "g", "c2")]},
+         {"content": "x", "tool_calls": [call("{}", "g", "c2"), call("{oops")]}),
+        ({"content": "x", "tool_calls": [call('{"a": 1, "a": 2}')]},
+         {"content": "x", "tool_calls": [call(' {"a": 1, "a": 2}')]}),
+    ],
+)  # fmt: skip
+def test_ways_to_write_a_turn_down_are_echoes(sent, told) -> None:
+    assert close(sent, told) is not None
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"content": "It was"},
+        {"content": "It was sent. And more."},
+        {"content": "it was sent."},
+        {"content": "It  was sent."},
+        {"content": ""},
+        {"content": "<think>other</think>It was sent."},
+        {"reasoning_content": "I looked."},
+        {"tool_calls": []},
+        {"tool_calls": [call('{"a": 2}')]},
+        {"tool_calls": [call('{"a": 1.0}')]},
+        {"tool_calls": [call('{"a": true}')]},
+        {"tool_calls": [call('{"a": "1"}')]},
+        {"tool_calls": [call('{"a": 1, "b": null}')]},
+        {"tool_calls": [call('{"a": 1}', name="g")]},
+        {"tool_calls": [call('{"a": 1}', call_id="c2")]},
+        {"tool_calls": [call('{"a": 1}')] * 2},
+        {"content": [{"type": "image_url", "image_url": "x"}]},
+    ],
+)
+def test_an_edit_is_no_echo(edit) -> None:
+    assert close(SENT, {**SENT, **edit}) is None
+
+
+def test_arguments_that_a_reader_may_change_are_compared_as_text() -> None:
+    for changed, by_reader in (
+        ('{"a": 1, "a": 2}', '{"a": 2}'),
+        ('{"a": 0.1000000000000000055}', '{"a": 0.1}'),
+        ('{"a": 1e999}', '{"a": Infinity}'),
+        ("{'a': 1}", '{"a": 1}'),
+        ("[" * 100_000, "["),
+    ):
+        sent, told = ({"content": "", "tool_calls": [call(text)]} for text in (changed, by_reader))
+        assert close(sent, told) is None and close(sent, sent) is not None
+    assert (
+        arguments_of('{"a": 12345678901234567890}')[0]
+        != arguments_of('{"a": 1234567890123456789}')[0]
+    )
+
+
+def test_a_stop_string_that_was_taken_away_may_come_back_at_the_end_alone() -> None:
+    sent = {"content": "print(1)"}
+    assert close(sent, {"content": "print(1)</code>"}, ("</code>",)) is not None
+    assert close(sent, {"content": "print(1)</code>"}) is None
+    assert close(sent, {"content": "</code>print(1)"}, ("</code>",)) is None
+
+
+def test_ids_and_reasoning_make_an_echo_closer() -> None:
+    assert close(SENT, SENT) > close(SENT, {**SENT, "reasoning_content": ""})
+    without_ids = {**SENT, "tool_calls": [call('{"a": 1}', call_id="")]}
+    assert close(SENT, SENT) > close(SENT, without_ids)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+ARGUMENTS = st.dictionaries(st.text(max_size=3), VALUES, max_size=3)
+
+
+@given(ARGUMENTS, ARGUMENTS, st.sampled_from([(",", ":"), (", ", ": "), (" , ", " :  ")]))
+def test_arguments_are_equal_exactly_where_their_values_and_types_are(
+    left, right, separators
+) -> None:
+    spelled = json.dumps(left, separators=separators, ensure_ascii=False)
+    assert arguments_of(spelled) == arguments_of(left)
+    same = json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+    assert (arguments_of(spelled) == arguments_of(json.dumps(right))) == same
+
+
+@given(st.text(max_size=12), st.text(max_size=12))
+def test_two_texts_are_echoes_only_if_they_are_equal_but_for_outer_whitespace(left, right) -> None:
+    tagged = any(text.strip().startswith("<think>") for text in (left, right))
+    expected = left.strip() == right.strip()
+    assert tagged or (close({"content": left}, {"content": right}) is not None) == expected
