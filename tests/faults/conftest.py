@@ -1,4 +1,4 @@
-"""The stand-in slime on the path, and a desk of eight episodes with an engine and a customer."""
+"""The stand-in slime on the path, and nothing of one test left for the next."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "libs/turnwise/tests/slime_st
 import pytest
 from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime.utils.misc import SingletonMeta  # type: ignore[import-not-found]  # pants: no-infer-dep
-from slime_standin.desk import save_tokenizer
-from turnwise.slime import accounts, files, shared
+from slime_standin.errands import save_tokenizer
+from turnwise.slime import accounts, shared
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,6 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
 def fresh_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing of one test is left for the next: accounts, tracker, slime's singleton."""
     monkeypatch.setattr(accounts, "TRAIN", accounts.Accounts())
-    monkeypatch.setattr(files, "_files", {})
     shared._loops.clear()
     yield
     logging_utils.logged.clear()

@@ -4,32 +4,23 @@ fault, and it alone is lost, at the boundary where it happened."""
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
+from slime_standin.eight import EPISODES, Outcome, check, play
+from turnwise.testing.faults import BESIDE_FAULTS, DONE, ENGINE, ENGINE_FAULTS, Fault, content
 from turnwise.testing.servers import (
-    Misbehaviour,
     body,
     cut,
     disconnect,
-    edit,
     hang,
     hang_in_body,
     status,
 )
 
-from apps.trainers.agentflow.tests.faults.eight import Outcome, play
-from tests.faults.counter import EPISODES, VICTIM, Fault
-from tests.faults.test_faults import ENGINE_FAULTS, REPLAY_FAULTS
+from apps.trainers.agentflow.tests.faults.eight import AGENTFLOW
 
-ENGINE, DONE = "lost:engine", "finished"
 SHORT_S = 1.5
-
-
-def content(value: Any) -> Misbehaviour:
-    """The frozen model's answer with other words."""
-    return edit(lambda answer: answer["choices"][0]["message"].__setitem__("content", value))
 
 
 def lost(name: str, what: Any, **options: Any) -> Fault:
@@ -75,13 +66,13 @@ HELPER_FAULTS = [
 def undisturbed(checkpoint: str) -> Outcome:
     """The same episodes without a fault."""
     with pytest.MonkeyPatch.context() as patch:
-        outcome = asyncio.run(play(checkpoint, patch))
+        outcome = asyncio.run(play(AGENTFLOW, checkpoint, patch))
     assert [[sample.reward for sample in made] for made in outcome.episodes] == [[1.0, 1.0]] * 8
     return outcome
 
 
 def test_there_are_forty_kinds_and_more() -> None:
-    faults = [*ENGINE_FAULTS, *REPLAY_FAULTS, *HELPER_FAULTS]
+    faults = [*ENGINE_FAULTS, *BESIDE_FAULTS, *HELPER_FAULTS]
     assert len(faults) >= 40
     assert len({fault.name for fault in HELPER_FAULTS}) == len(HELPER_FAULTS)
 
@@ -95,53 +86,26 @@ def test_every_turn_of_the_planner_is_a_sample_and_all_of_an_episode_share_a_rol
     # One reward a rollout: all are right, so that nobody stands out.
     assert undisturbed.data["rewards"] == [0.0] * 16
     assert len(undisturbed.asked) == 1 + EPISODES * 4
-    assert not any("<|im_" in prompt for prompt in undisturbed.asked)
+    assert not any("<|im_" in str(call.body["messages"]) for call in undisturbed.asked)
 
 
 @pytest.mark.parametrize("fault", ENGINE_FAULTS, ids=lambda fault: fault.name)
 async def test_an_engine_fault_costs_its_episode_at_most(
     fault: Fault, checkpoint: str, undisturbed: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(fault, await play(checkpoint, monkeypatch, engine=fault), undisturbed)
+    check(fault, await play(AGENTFLOW, checkpoint, monkeypatch, engine=fault), undisturbed)
 
 
-@pytest.mark.parametrize("fault", REPLAY_FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", BESIDE_FAULTS, ids=lambda fault: fault.name)
 async def test_what_does_not_fit_the_tokens_costs_its_episode_at_most(
     fault: Fault, checkpoint: str, undisturbed: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: dict[str, Any] = {"num_layers": 2, "moe_router_topk": 2}
-    check(fault, await play(checkpoint, monkeypatch, engine=fault, **sizes), undisturbed)
+    check(fault, await play(AGENTFLOW, checkpoint, monkeypatch, engine=fault, **sizes), undisturbed)
 
 
 @pytest.mark.parametrize("fault", HELPER_FAULTS, ids=lambda fault: fault.name)
 async def test_a_frozen_model_s_fault_costs_its_episode_at_most(
     fault: Fault, checkpoint: str, undisturbed: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(fault, await play(checkpoint, monkeypatch, helper=fault), undisturbed)
-
-
-def check(fault: Fault, outcome: Outcome, undisturbed: Outcome) -> None:
-    victims = outcome.episodes[VICTIM]
-    facts = victims[0].metadata["turnwise"]
-    assert facts["ending"] == fault.ends, facts["error"]
-    assert fault.error in (facts["error"] or "")
-    is_lost = fault.ends != DONE
-    if is_lost:
-        assert facts["score"] is None
-        for sample in victims:
-            assert sample.reward is None and sample.remove_sample
-            assert sample.status.value == "aborted"
-    for number, samples in enumerate(outcome.episodes):
-        if number != VICTIM:
-            before = undisturbed.episodes[number]
-            assert [sample.tokens for sample in samples] == [sample.tokens for sample in before]
-            assert [s.rollout_log_probs for s in samples] == [s.rollout_log_probs for s in before]
-            assert [sample.reward for sample in samples] == [1.0, 1.0]
-    numbers = {
-        name.removeprefix("rollout/turnwise/"): value for name, value in outcome.numbers.items()
-    }
-    assert numbers["started"] == EPISODES and numbers["in_flight"] == 0
-    assert numbers["finished"] == EPISODES - is_lost
-    assert numbers["coverage"] == (EPISODES - is_lost) / EPISODES
-    assert numbers[fault.ends.replace(":", "/")] == (1 if is_lost else EPISODES)
-    json.dumps(victims[0].metadata)
+    check(fault, await play(AGENTFLOW, checkpoint, monkeypatch, service=fault), undisturbed)
