@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TextIO
 
-from turnwise.command import PreflightError, RunError
+from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.launch.follow import Follower
 from turnwise.launch.head import answers
 
@@ -23,6 +23,8 @@ STOP_TIMEOUT_S = 60.0
 SUBMIT_TIMEOUT_S = 60.0
 # How long a cluster may be out of reach before the run counts as lost to us.
 LOST_AFTER_S = 300.0
+# How often the rows of a job are looked at.
+LOOK_S = 5.0
 METADATA = "turnwise_run"
 
 
@@ -132,7 +134,12 @@ def stop(address: str, job: str, timeout_s: float = STOP_TIMEOUT_S) -> str | Non
 
 
 def follow(
-    address: str, job: str, run_dir: Path, head_lives: Callable[[], bool], out: TextIO
+    address: str,
+    job: str,
+    follower: Follower,
+    head_lives: Callable[[], bool],
+    look: Callable[[], None],
+    out: TextIO,
 ) -> str:
     """Shows and keeps the job's log until it is over; its last state.
 
@@ -141,21 +148,21 @@ def follow(
     Args:
         address: Of the Jobs API.
         job: The job's id.
-        run_dir: The run folder.
+        follower: Takes the log; the caller closes it.
         head_lives: False once a head of our own is gone, so that nobody waits for it.
-        out: Where the log is shown.
+        look: Raises StopRun if the run goes wrong; called every `LOOK_S`.
+        out: Where is said that the job is being stopped.
 
     Raises:
         KeyboardInterrupt: the job was stopped because a person asked.
+        StopRun: the job was stopped because it went wrong.
         RunError: the head is gone, or the cluster was out of reach for `LOST_AFTER_S`.
     """
-    follower = Follower(run_dir, job, out)
-    try:
-        return _interruptible(
-            lambda: _follow(address, job, follower, head_lives), lambda: stop(address, job), out
-        )
-    finally:
-        follower.close()
+    return _interruptible(
+        lambda: _watched(_follow(address, job, follower, head_lives), look),
+        lambda: stop(address, job),
+        out,
+    )
 
 
 def fetch_log(address: str, job: str, run_dir: Path) -> None:
@@ -167,6 +174,17 @@ def fetch_log(address: str, job: str, run_dir: Path) -> None:
     follower = Follower(run_dir, job, None)
     follower.feed(text)
     follower.close()
+
+
+async def _watched(work: Coroutine[Any, Any, str], look: Callable[[], None]) -> str:
+    """`work`, until `look` raises."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([task], timeout=LOOK_S))[0]:
+            await asyncio.to_thread(look)
+        return task.result()
+    finally:
+        task.cancel()
 
 
 async def _follow(
@@ -204,7 +222,7 @@ async def _follow(
 def _interruptible(
     work: Callable[[], Coroutine[Any, Any, str]], end: Callable[[], object], out: TextIO
 ) -> str:
-    """Runs `work`; the first SIGINT or SIGTERM cancels it and runs `end`."""
+    """Runs `work`; the first SIGINT or SIGTERM, or StopRun, cancels it and runs `end`."""
 
     async def main() -> str | None:
         task = asyncio.ensure_future(work())
@@ -219,7 +237,12 @@ def _interruptible(
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
-    state = asyncio.run(main())
+    try:
+        state = asyncio.run(main())
+    except StopRun as cause:
+        print(f"\nstopping the job: {cause}", file=out, flush=True)
+        end()
+        raise
     if state is None:
         print("\nstopping the job ...", file=out, flush=True)
         end()
