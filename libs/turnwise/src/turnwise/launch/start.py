@@ -27,10 +27,11 @@ from turnwise.config import ConfigError
 from turnwise.launch import ray_job
 from turnwise.launch.bundle import write_bundle
 from turnwise.launch.follow import Follower
-from turnwise.launch.head import start_head, stop_head
+from turnwise.launch.head import TOKEN, is_ours, start_head, stop_head, token_of
 from turnwise.launch.plan import CUSTOM_CONFIG, Debug, Plan, custom_config_text, make_plan
 from turnwise.launch.preset import RunConfig, read_run
 from turnwise.launch.record import (
+    NAME,
     Head,
     LaunchRecord,
     head_is_alive,
@@ -179,8 +180,9 @@ def status(run_dir: Path, *, out: TextIO | None = None) -> int:
     state = record.ended
     if state is None and record.job is not None:
         try:
-            state = ray_job.status(record.address, record.job)
-            ray_job.fetch_log(record.address, record.job, run_dir)
+            token = token_of(record.head)
+            state = ray_job.status(record.address, record.job, token)
+            ray_job.fetch_log(record.address, record.job, run_dir, token)
         except PreflightError as error:
             print(error, file=out)
     alive = head_is_alive(record)
@@ -189,7 +191,7 @@ def status(run_dir: Path, *, out: TextIO | None = None) -> int:
     gone = "" if alive or record.head is None else ", which is gone"
     print(f"cluster: {record.address} ({own}{gone})", file=out)
     metrics = run_dir / "metrics.jsonl"
-    if metrics.is_file() and (lines := metrics.read_text(encoding="utf-8").splitlines()):
+    if metrics.is_file() and (lines := metrics.read_text(errors="replace").splitlines()):
         print(f"last metrics: {lines[-1]}", file=out)
     return 0 if state in ("PENDING", "RUNNING", "SUCCEEDED") else 4
 
@@ -198,7 +200,8 @@ def stop(run_dir: Path, *, out: TextIO | None = None) -> int:
     """Ends the job and the head that the run folder names, and nothing else.
 
     Raises:
-        ConfigError: the folder holds no run of the cluster, or it was started elsewhere.
+        ConfigError: the folder holds no run of the cluster, it was started elsewhere, or the
+            process that it names is not what it says.
         RunError: the job did not end.
     """
     out = out or sys.stdout
@@ -210,12 +213,19 @@ def stop(run_dir: Path, *, out: TextIO | None = None) -> int:
     state = record.ended
     if state is None and record.job is not None:
         try:
-            state = ray_job.stop(record.address, record.job)
-            ray_job.fetch_log(record.address, record.job, run_dir)
+            token = token_of(record.head)
+            state = ray_job.stop(record.address, record.job, token)
+            ray_job.fetch_log(record.address, record.job, run_dir, token)
         except PreflightError:
             state = "GONE"
     if head_is_alive(record):
         assert record.head is not None
+        if not is_ours(record.head):
+            raise ConfigError(
+                f"{run_dir / NAME}: process {record.head.process.pid} is no Ray head at"
+                f" {record.head.address} with the folder {record.head.temp_dir}; nothing was ended"
+                " or deleted"
+            )
         _stop_head(run_dir, record.head, out)
     write_record(run_dir, record.model_copy(update={"ended": state or "GONE", "head": None}))
     print(f"{run_dir}: {state or 'nothing was running'}", file=out, flush=True)
@@ -236,8 +246,10 @@ def _start(run_dir: Path, config: RunConfig, plan: Plan, out: TextIO) -> LaunchR
         print(f"cluster: {address}{' (own head)' if head else ''}", file=out, flush=True)
         if head is not None and plan.nodes > 1:
             print(
-                f"on each of the other {plan.nodes - 1} nodes: ray start --address={head.join} "
-                f"--num-gpus {plan.gpus_per_node}; slime waits for them",
+                f"on each of the other {plan.nodes - 1} nodes: RAY_AUTH_MODE=token"
+                f" RAY_AUTH_TOKEN_PATH=FILE ray start --address={head.join} --num-gpus"
+                f" {plan.gpus_per_node}, where FILE is a copy of {head.temp_dir}/{TOKEN}; slime"
+                " waits for them",
                 file=out,
                 flush=True,
             )
@@ -247,6 +259,7 @@ def _start(run_dir: Path, config: RunConfig, plan: Plan, out: TextIO) -> LaunchR
         write_record(run_dir, record)
         ray_job.submit(
             address,
+            token=token_of(head),
             job=job,
             entrypoint=plan.entrypoint,
             environment=plan.environment,
@@ -269,14 +282,15 @@ def _finish(
     assert record.job is not None
     state: str | None = "STOPPED"
     said = ""
+    token = token_of(record.head)
     follower = Follower(run_dir, record.job, out)
     watch = FolderWatch(run_dir, RowWatch(config.stop))
     try:
         state = ray_job.follow(
-            record.address, record.job, follower, _head_lives(record), watch.look, out
+            record.address, record.job, token, follower, _head_lives(record), watch.look, out
         )
         if state != "SUCCEEDED":
-            said = str(follower.error) or ray_job.message(record.address, record.job)
+            said = str(follower.error) or ray_job.message(record.address, record.job, token)
     except StopRun as stop:
         raise StopRun(f"job {record.job} was stopped: {stop}; {_go_on(plan)}") from None
     except RunError:
