@@ -78,6 +78,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return f"No rise is shown: {change}; {MIN_ERRORS:g} standard errors would show one."
 
 
+    def text(self) -> str:
+        """The verdict, what fixed behaviours score, who took part, and what it means."""
+        lines = [self.verdict()]
+        for name, score in self.baselines.items():
+            lines.append(capitalised(f"{name} scores {100 * score:.1f} % here."))
+        if self.services:
+            said = "; ".join(f"{name}: {value}" for name, value in self.services.items())
+            lines.append(capitalised(said))
+        return "\n".join([*lines, *(f"- {sentence}" for sentence in self.claim)])
+
+
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
     """One number of an evaluation.
 
@@ -142,6 +153,11 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AnySummary = Summary | EvalSummary
+
+
+def capitalised(text: str) -> str:
+    """The text as a sentence of its own; capitals within it stay."""
+    return text[:1].upper() + text[1:]
 
 
 def percent(estimate: Estimate) -> str:
