@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apps.evaluators.aime.run import evaluate_here
 from turnwise.command import run_command
 
 from apps.evaluators.aime.fakes import write_run
-from apps.evaluators.aime.run import evaluate_here
 
 
 def compare(tmp_path: Path, before: Path, after: Path) -> int:

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from turnwise.config import ConfigError
-
 from apps.evaluators.aime.saved import read_saved
+from turnwise.config import ConfigError
 
 
 def write(path: Path, text: str, encoding: str = "utf-8") -> Path:

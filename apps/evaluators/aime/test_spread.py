@@ -3,10 +3,10 @@
 import math
 
 import pytest
+from apps.evaluators.aime.spread import chance_of_best, expected_best, single_runs
 from turnwise.evaluation.estimates import Attempt
 
 from apps.evaluators.aime.best_of import best_of
-from apps.evaluators.aime.spread import chance_of_best, expected_best, single_runs
 
 
 def table(**rows: list[float | None]) -> dict[str, list[Attempt]]:

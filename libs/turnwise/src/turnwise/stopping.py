@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from turnwise.command import StopRun
-from turnwise.episode import Episode
+from turnwise.episode import Ending
 from turnwise.group import Drop, Group
 
 MIN_LOST_GROUPS = 16
+
+
+class Ended(Protocol):
+    """How an episode ended; an `Episode` and a row of an evaluation are one."""
+
+    @property
+    def ending(self) -> Ending: ...
+    @property
+    def score(self) -> float | None: ...
 
 
 class LostGroups:
@@ -49,14 +59,14 @@ class LostGroups:
             self.count(group.drop, [_loss(episode) for episode in group.episodes])
 
 
-def nothing_scored(episodes: Sequence[Episode]) -> str:
+def nothing_scored(episodes: Sequence[Ended]) -> str:
     """Why none of these episodes has a score: the last error of each boundary; "" if one has."""
     if not episodes or any(episode.score is not None for episode in episodes):
         return ""
     return f"none of {len(episodes)} episodes was scored. {_errors(map(_loss, episodes))}"
 
 
-def _loss(episode: Episode) -> Mapping[str, str | None]:
+def _loss(episode: Ended) -> Mapping[str, str | None]:
     return {"boundary": episode.ending.boundary, "error": episode.ending.error}
 
 
