@@ -102,7 +102,7 @@ class _Line:
         before = {key: value for key, value in started.items() if key in known} | {
             "method": name if isinstance(name, str) else self._section
         }
-        fixed = {**self._method_file(), **_table(started, self._section)}
+        fixed = {**_table(started, self._section), **self._method_file()}
         # Read twice, since what the method has for defaults depends on the benchmark's options.
         self.options, _ = self._read({**before, self._section: fixed})
         defaults = {**benchmark.method_defaults(self.options), **fixed}

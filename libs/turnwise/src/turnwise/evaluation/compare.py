@@ -75,7 +75,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         """For people."""
         said = f"Against {self.before}: {self.main}."
         unlike = "; ".join(self.unlike)
-        return f"{said} Not like for like: {unlike}." if unlike else said
+        return f"Not like for like: {unlike}. {said}" if unlike else said
 
     def table(self) -> SummaryTable:
         """The differences by part."""
@@ -130,6 +130,16 @@ def read_other(path: Path, flag: str) -> Other:
     return Other(path.resolve().name, path, folder.read_config(), scores)
 
 
+def check_same_tasks(other: Other, tasks: Sequence[TaskRow]) -> None:
+    """Raises ConfigError if the other evaluation is not of these tasks."""
+    if odd := {task.key for task in tasks} ^ other.scores.keys():
+        first = next((task.id for task in tasks if task.key in odd), min(odd))
+        raise ConfigError(
+            f"{other.path} is not of the same tasks: {len(odd)} are in one of the two runs alone,"
+            f" first {first}"
+        )
+
+
 def compare(
     other: Other,
     name: str,
@@ -148,13 +158,8 @@ def compare(
     Raises:
         ConfigError: the two are not of the same tasks.
     """
+    check_same_tasks(other, tasks)
     keys = {task.id: task.key for task in tasks}
-    if odd := set(keys.values()) ^ other.scores.keys():
-        first = next((task.id for task in tasks if task.key in odd), min(odd))
-        raise ConfigError(
-            f"{other.path} is not of the same tasks: {len(odd)} are in one of the two runs alone,"
-            f" first {first}"
-        )
     scores, differences = {}, {}
     for part, names in parts(tasks).items():
         old = {keys[task]: other.scores[keys[task]] for task in names}

@@ -6,15 +6,15 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, Ending
 from turnwise.evaluation.benchmark import Benchmark, Grade
-from turnwise.evaluation.compare import LIKE_FOR_LIKE, read_other
+from turnwise.evaluation.compare import LIKE_FOR_LIKE, check_same_tasks, read_other
 from turnwise.evaluation.estimates import RIGHT
 from turnwise.evaluation.folder import About, EvalFolder
-from turnwise.evaluation.journal import TrialRow
+from turnwise.evaluation.journal import TrialRow, by_task
 from turnwise.evaluation.options import MAX_TRIALS, SharedOptions
 from turnwise.evaluation.results import conclude
 from turnwise.evaluation.saved import Saved, SavedRun, read_saved
@@ -23,6 +23,7 @@ from turnwise.evaluation.tasks import TaskRow, check_tasks
 from turnwise.rows import Row
 from turnwise.run.progress import number
 from turnwise.run.summary import SummaryTable
+from turnwise.trials import TrialError
 
 NOT_SAVED = Ending.lost(BoundaryError(Boundary.ENVIRONMENT, "not saved"))
 """Of an output that the other tasks have and this one lacks."""
@@ -47,13 +48,22 @@ def compare_runs(benchmark: Benchmark, options: SharedOptions) -> int:
     before, after = options.compare
     found = EvalFolder.open(after)
     other = read_other(before, "--compare")
-    config = found.run.read_config()
-    name = f"compare-{benchmark.name or 'runs'}"
-    rows = found.journal.attempts()
-    folder = EvalFolder.create(options.run_dir, name, config, found.about, found.tasks)
+    check_same_tasks(other, found.tasks)
+    try:
+        by_task(found.journal.rows(), [task.id for task in found.tasks], found.about.k)
+    except TrialError as error:
+        raise ConfigError(f"{after}: {error}; go on with --resume") from None
+    name = after.resolve().name
+    if name == other.name:
+        name = f"{after.resolve().parent.name}/{name}"
+        other = replace(other, name=f"{before.resolve().parent.name}/{other.name}")
+    rows, config = found.journal.attempts(), found.run.read_config()
+    folder = EvalFolder.create(
+        options.run_dir, f"compare-{benchmark.name or 'runs'}", config, found.about, found.tasks
+    )
     for row in rows:
         folder.journal.append(row)
-    conclude(folder, benchmark, seed=options.seed, other=other, name=after.resolve().name)
+    conclude(folder, benchmark, seed=options.seed, other=other, name=name)
     return 0
 
 
@@ -114,7 +124,6 @@ def _tasks(benchmark: Benchmark, runs: Sequence[SavedRun], part: str) -> dict[st
             row = Row(
                 prompt=saved.question,
                 label=saved.label,
-                metadata={"data": part},
                 id=known.id if known else f"{part}/{len(tasks) + 1}",
                 where=saved.where,
             )

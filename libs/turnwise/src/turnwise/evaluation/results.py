@@ -109,8 +109,8 @@ def told(
     lines += [summary.verdict(), *_measure_lines("", summary.measures)]
     for part, measures in summary.parts.items():
         lines += [f"{part}:", *_measure_lines("  ", measures)]
-    if comparison is not None and len(comparison.differences) > 1:
-        lines += [f"{part}: {found}" for part, found in comparison.differences.items()]
+    if comparison is not None:
+        lines += _difference_lines(comparison)
     lines.append(f"coverage {summary.coverage:.3f}; {ledger.equation()}")
     lines.append("endings: " + _counts(_endings(attempts)))
     if decided := Counter(row.by for row in attempts if row.by):
@@ -118,6 +118,19 @@ def told(
     lines += [f"{name} scores {score:.3f}" for name, score in summary.baselines.items()]
     lines += [f"{name}: {value}" for name, value in summary.services.items()]
     return [*lines, *summary.notes, *(f"- {sentence}" for sentence in summary.claim)]
+
+
+def _difference_lines(comparison: Comparison) -> list[str]:
+    lines = []
+    for part, found in comparison.differences.items():
+        if len(comparison.differences) > 1:
+            lines.append(f"{part}: {found}")
+        if found.worst != found.best:
+            lines.append(
+                f"  with lost trials against or for the change: {100 * found.worst:+.1f} to"
+                f" {100 * found.best:+.1f} points"
+            )
+    return lines
 
 
 def _measure_lines(indent: str, measures: Sequence[Measure]) -> list[str]:

@@ -19,7 +19,7 @@ from turnwise.command import RunError, StopRun
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 from turnwise.evaluation.benchmark import Benchmark, Grade, with_ids
-from turnwise.evaluation.compare import Other, read_other
+from turnwise.evaluation.compare import Other, check_same_tasks, read_other
 from turnwise.evaluation.folder import About, EvalFolder
 from turnwise.evaluation.journal import TrialRow, trial_row
 from turnwise.evaluation.options import MAY_CHANGE, SharedOptions
@@ -36,6 +36,7 @@ from turnwise.evaluation.results import conclude
 from turnwise.evaluation.tasks import TaskRow, check_tasks
 from turnwise.method import Method, Services, method_name, play
 from turnwise.policy import AnyPolicy, Policy
+from turnwise.report import write_eval_report
 from turnwise.rollout import Rollout
 from turnwise.run.lock import locked
 from turnwise.stopping import MIN_LOST_GROUPS, nothing_scored
@@ -71,7 +72,7 @@ class Evaluation:
         self.tasks = [benchmark.task(row) for row in rows.values()]
         check_tasks(self.tasks)
         self._method_tasks = {name: method.task(row) for name, row in rows.items()}
-        self._other = _other(options)
+        self._other = _other(options, self.tasks)
         self.folder: EvalFolder | None = self._opened() if options.resume else None
 
     def run(self) -> int:
@@ -118,6 +119,9 @@ class Evaluation:
     async def _play(
         self, folder: EvalFolder, policy: AnyPolicy, missing: Sequence[Rollout[Any]]
     ) -> None:
+        # What an evaluation that goes on has said before holds no more.
+        folder.run.summary.unlink(missing_ok=True)
+        folder.run.metrics.unlink(missing_ok=True)
         player = _Player(self, folder, policy, len(missing))
         try:
             await play_trials(
@@ -129,6 +133,7 @@ class Evaluation:
                 concurrency=self.options.concurrency,
             )
         except StopRun as stop:
+            write_eval_report(folder.run.path)
             done, asked = len(folder.journal.scored()), len(self.tasks) * self.options.k
             raise StopRun(
                 f"{stop}; {done} of {asked} trials have their score, {self._go_on(folder)}"
@@ -221,6 +226,7 @@ class _Player:
         self._sum = 0.0
 
     async def play(self, rollout: Rollout[Any]) -> Episode:
+        self._check_lost()
         policy, engine = watched(self._policy, rollout.rollout_id)
         episode = await play(self._method, rollout, policy)
         if engine is not None:
@@ -251,6 +257,9 @@ class _Player:
                 f"{self._ended} of {self._total} trials{mean}{f', {lost} lost' if lost else ''}",
                 flush=True,
             )
+        self._check_lost()
+
+    def _check_lost(self) -> None:
         if self._limit <= len(self._lost) < self._total:
             raise StopRun(f"in a row, {nothing_scored(self._lost)}")
 
@@ -297,6 +306,9 @@ def final_text(episode: Episode) -> str:
     return ""
 
 
-def _other(options: SharedOptions) -> Other | None:
-    path = options.compare_with
-    return None if path is None else read_other(path, "--compare-with")
+def _other(options: SharedOptions, tasks: Sequence[TaskRow]) -> Other | None:
+    if options.compare_with is None:
+        return None
+    other = read_other(options.compare_with, "--compare-with")
+    check_same_tasks(other, tasks)
+    return other

@@ -19,7 +19,7 @@ from turnwise.episode import Boundary, Ending, Limit, as_score
 from turnwise.evaluation.folder import EvalFolder
 from turnwise.evaluation.options import MAX_TRIALS
 from turnwise.evaluation.tasks import TASKS
-from turnwise.rows.checks import check_text
+from turnwise.rows.checks import check_label, check_text
 from turnwise.run.jsonl import parse_line, read_lines
 
 RUN_KEY = "rollout_id"
@@ -147,6 +147,7 @@ def _record(value: Any, where: str) -> Saved:
     if not isinstance(question, str) or not question.strip():
         raise ConfigError(f"{where}: question: expected a text, found {question!r:.80}")
     check_text(question, where, "question")
+    check_label(value["label"], where, "label")
     return Saved(
         question=question,
         label=value["label"],
