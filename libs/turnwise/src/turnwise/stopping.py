@@ -19,12 +19,13 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
+from typing import Protocol
 
 from pydantic import Field
 
 from turnwise.command import StopRun
 from turnwise.config import Config
-from turnwise.episode import Episode
+from turnwise.episode import Ending
 from turnwise.group import Drop, Group
 from turnwise.ledger import LedgerRow
 from turnwise.run.metrics import EvalRow, MetricsRow, SlimeRow, TrainRow
@@ -163,6 +164,15 @@ class RowWatch:
             )
 
 
+class Ended(Protocol):
+    """How an episode ended; an `Episode` and a row of an evaluation are one."""
+
+    @property
+    def ending(self) -> Ending: ...
+    @property
+    def score(self) -> float | None: ...
+
+
 class LostGroups:
     """Ends a run of which group after group is lost: nothing would be learnt from it any more.
 
@@ -201,14 +211,14 @@ class LostGroups:
             self.count(group.drop, [_loss(episode) for episode in group.episodes])
 
 
-def nothing_scored(episodes: Sequence[Episode]) -> str:
+def nothing_scored(episodes: Sequence[Ended]) -> str:
     """Why none of these episodes has a score: the last error of each boundary; "" if one has."""
     if not episodes or any(episode.score is not None for episode in episodes):
         return ""
     return f"none of {len(episodes)} episodes was scored. {_errors(map(_loss, episodes))}"
 
 
-def _loss(episode: Episode) -> Mapping[str, str | None]:
+def _loss(episode: Ended) -> Mapping[str, str | None]:
     return {"boundary": episode.ending.boundary, "error": episode.ending.error}
 
 
