@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from apps.evaluators.aime.options import EvalOptions
 from turnwise.engine.scripted import ScriptedEngine, reply
 
 from apps.evaluators.aime import fakes, policies
 from apps.evaluators.aime.fakes import byte_tokenizer
-from apps.evaluators.aime.options import EvalOptions
 
 
 class LastingEngine(ScriptedEngine):

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 from aiohttp import web
+from apps.evaluators.aime.attempts import AttemptRow, open_journal, write_problems
+from apps.evaluators.aime.run import evaluate_here
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from turnwise.command import run_command
@@ -22,9 +24,7 @@ from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit
 from turnwise.method import Job, Method
 from turnwise.run.folder import RunFolder
 
-from apps.evaluators.aime.attempts import AttemptRow, open_journal, write_problems
 from apps.evaluators.aime.problems import Problem
-from apps.evaluators.aime.run import evaluate_here
 
 Json = dict[str, Any]
 METHOD = f"{__name__}:make_method"

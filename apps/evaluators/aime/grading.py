@@ -16,42 +16,17 @@ that takes the rule too long is wrong: what it costs depends on the answer alone
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from turnwise.answers import boxed, exact_match
 from turnwise.answers.notation import plain
-from turnwise.episode import Boundary, BoundaryError, Ending
+from turnwise.evaluation.benchmark import Grade
 from turnwise.judge import Judge
 
-from apps.evaluators.aime.attempts import AttemptRow
-from apps.evaluators.aime.problems import Problem
-
 By = Literal["empty", "box", "line", "no answer", "words", "undecided"]
-NOT_GRADED = "not graded"
 _SPACE = re.compile(r"\\[,;:! ]|[\s$~]+")
 _INTEGER = re.compile(r"[+-]?\d{1,50}")
 _WORDS = re.compile(r"[^\W\d_]+(?:[ '-]+[^\W\d_]+)*")
-
-
-@dataclass(frozen=True, slots=True)
-class Grade:
-    """What an output is worth.
-
-    Attributes:
-        score: 1 or 0; None where the rules can't tell.
-        prediction: The last box; None without one.
-        vote: Its normal form; that of the label where the answer is right, however it is written.
-        by: The line of the module's table.
-        error: Why the rules can't tell.
-    """
-
-    score: float | None
-    prediction: str | None
-    vote: str | None
-    by: By
-    error: str = ""
 
 
 class Grader:
@@ -65,7 +40,8 @@ class Grader:
         await self._judge.check()
 
     async def grade(self, question: str, output: str, label: str) -> Grade:
-        """Never raises on what a model wrote."""
+        """What an output is worth; its vote is that of the label where the answer is right, however
+        it is written. Never raises on what a model wrote."""
         # A label may come boxed, as answers do.
         truth = boxed(label) or label
         verdict = await self._judge.grade(question, output, truth)
@@ -73,50 +49,18 @@ class Grader:
         by: By = "empty" if verdict.by == "empty" else "box"
         right = verdict.correct
         if right is None:
-            return Grade(None, found, None, "undecided", verdict.error)
+            return Grade(
+                score=None, by="undecided", info={"prediction": found}, error=verdict.error
+            )
         if found is None and by != "empty":
             by = "line" if right else "no answer"
         if found and verdict.rule is None and _WORDS.fullmatch(truth) and exact_match(found, truth):
             by, right = "words", True
         form = normal_form(truth) if right else normal_form(found) if found else None
-        return Grade(float(right), found, form, by)
+        return Grade(score=float(right), vote=form, by=by, info={"prediction": found})
 
     async def close(self) -> None:
         await self._judge.close()
-
-
-async def graded_row(
-    grader: Grader,
-    problem: Problem,
-    attempt: int,
-    *,
-    ending: Ending,
-    output: str,
-    metrics: Mapping[str, float] | None = None,
-    wall_s: float = 0.0,
-) -> AttemptRow:
-    """The row of an attempt; one that was lost or cancelled is not graded."""
-    grade = None
-    if ending.by_policy:
-        grade = await grader.grade(problem.question, output, problem.label)
-        if grade.score is None:
-            ending = Ending.lost(BoundaryError(Boundary.JUDGE, grade.error))
-    return AttemptRow(
-        task_id=problem.id,
-        trial=attempt,
-        label=problem.label,
-        output=output,
-        prediction=grade.prediction if grade else None,
-        vote=grade.vote if grade else None,
-        by=grade.by if grade else NOT_GRADED,
-        score=grade.score if grade else None,
-        kind=ending.kind,
-        limit=ending.limit,
-        boundary=ending.boundary,
-        error=ending.error,
-        wall_s=round(wall_s, 4),
-        metrics=dict(metrics or {}),
-    )
 
 
 def normal_form(answer: str) -> str:

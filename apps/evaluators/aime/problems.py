@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from turnwise.answers.frames import asked_form
 from turnwise.answers.labels import read_answer, same_text
@@ -31,50 +30,26 @@ _SAMPLE_OF_EACH = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One question.
+class Keys:
+    """Names of question, answer and metadata in a row."""
 
-    Attributes:
-        data: Name of its data set.
-        index: Place in the data set, from 1.
-        question: As the file has it.
-        label: The right answer.
-        metadata: What else its row says.
-    """
-
-    data: str
-    index: int
-    question: str
-    label: str
-    metadata: Mapping[str, Any] = field(default_factory=dict, compare=False)
-
-    @property
-    def id(self) -> str:
-        """`aime-2024/7`."""
-        return f"{self.data}/{self.index}"
-
-    @property
-    def digest(self) -> str:
-        """Equal for equal question and label, wherever they stand; 16 hex digits.
-
-        Labels are equal here as `033` and `33` are, which the grader takes for the same.
-        """
-        text = f"{self.question.strip()}\x1f{same_text(self.label)}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    input: str = "prompt"
+    label: str = "label"
+    metadata: str = "metadata"
 
 
-def load_data(names: Sequence[str], *, input_key: str, label_key: str) -> list[Problem]:
-    """The problems of every data set, in order.
+def load_data(names: Sequence[str], keys: Keys) -> list[Row]:
+    """The problems of every data set, in order; problem 7 of aime-2024 has the id `aime-2024/7`.
 
     Args:
         names: Each `sample`, a path, or `NAME=PATH`; without a name the file's stem is it. A path
             may end in a slice of rows, `@[start:end]`.
-        input_key, label_key: Names of question and answer in a row.
+        keys: Of files.
 
     Raises:
         ConfigError: naming file and line, what was found and what is expected.
     """
-    problems: list[Problem] = []
+    problems: list[Row] = []
     seen: dict[str, str] = {}
     for given in names:
         name, path = _named(given)
@@ -84,55 +59,52 @@ def load_data(names: Sequence[str], *, input_key: str, label_key: str) -> list[P
                 f" write NAME=PATH to give it another"
             )
         seen[name] = given
-        problems += sample() if path is None else read_problems(path, name, input_key, label_key)
-    by_digest(problems)
+        problems += sample() if path is None else read_problems(path, name, keys)
     return problems
 
 
-def by_digest(problems: Sequence[Problem]) -> dict[str, Problem]:
-    """The problems by what pairs them with another evaluation's.
+def data_set(row: Row) -> str:
+    """The name of a problem's data set."""
+    return row.id.rpartition("/")[0]
 
-    Raises:
-        ConfigError: naming two that are the same, which would count twice.
+
+def digest(question: str, answer: str) -> str:
+    """Equal for equal question and answer, wherever they stand; 16 hex digits.
+
+    Answers are equal here as `033` and `33` are, which the grader takes for the same.
     """
-    found: dict[str, Problem] = {}
-    for problem in problems:
-        same = found.setdefault(problem.digest, problem)
-        if same is not problem:
-            raise ConfigError(
-                f"{problem.id} is the question of {same.id} again, with the same answer; give every"
-                " question once"
-            )
-    return found
+    text = f"{question.strip()}\x1f{same_text(answer)}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def read_problems(path: Path, name: str, input_key: str, label_key: str) -> list[Problem]:
+def read_problems(path: Path, name: str, keys: Keys) -> list[Row]:
     """The problems of one file.
 
     Raises:
         ConfigError: naming file and line.
     """
-    problems: list[Problem] = []
+    problems: list[Row] = []
     places: dict[str, str] = {}
-    for row in read_rows(path, input_key=input_key, label_key=label_key):
-        question = _question(row, input_key)
+    rows = read_rows(path, input_key=keys.input, label_key=keys.label, metadata_key=keys.metadata)
+    for row in rows:
+        question = _question(row, keys.input)
         if question in places:
             raise ConfigError(
                 f"{row.where}: the question of {places[question]} again; give every question once,"
                 " --n-samples-per-eval-prompt says how often it is asked"
             )
         places[question] = row.where
-        answer = read_answer(row.label, row.where, label_key)
-        problems.append(Problem(name, len(problems) + 1, question, answer, row.metadata))
+        read_answer(row.label, row.where, keys.label)
+        problems.append(replace(row, prompt=question, id=f"{name}/{len(problems) + 1}"))
     return problems
 
 
-def sample() -> list[Problem]:
+def sample() -> list[Row]:
     """Generated problems with whole numbers from 0 to 999 as answers, always the same."""
     rng = Random(_SAMPLE_SEED)
     made = [make(rng) for _ in range(_SAMPLE_OF_EACH) for make in _KINDS]
     return [
-        Problem(SAMPLE, index, question, str(answer))
+        Row(question, str(answer), id=f"{SAMPLE}/{index}", where=f"{SAMPLE}/{index}")
         for index, (question, answer) in enumerate(made, start=1)
     ]
 

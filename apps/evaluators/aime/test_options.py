@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from apps.evaluators.aime.run import evaluate_here
 from turnwise.engine.scripted import ScriptedEngine
 
 from apps.evaluators.aime import fakes
 from apps.evaluators.aime.fakes import evaluate, knowing
-from apps.evaluators.aime.run import evaluate_here
 
 KEY = "sk-never-to-be-written-4711"
 

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apps.evaluators.aime.run import evaluate_here
 from turnwise.command import run_command
 
 from apps.evaluators.aime import fakes
 from apps.evaluators.aime.fakes import rows, write_run
-from apps.evaluators.aime.run import evaluate_here
 
 Json = dict[str, Any]
 

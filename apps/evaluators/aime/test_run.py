@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apps.evaluators.aime.run import evaluate_here
 from turnwise.command import run_command
 from turnwise.engine.scripted import Reply, ScriptedEngine, fail, reply
 
@@ -18,7 +19,6 @@ from apps.evaluators.aime.fakes import (
     rows,
     write_policy,
 )
-from apps.evaluators.aime.run import evaluate_here
 
 Json = dict[str, Any]
 

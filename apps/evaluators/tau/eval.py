@@ -10,24 +10,12 @@ plays none of them again. A trial that was lost (engine or customer failed) is p
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 
 from turnwise.command import run_command
-from turnwise.local.threads import wait_passively
+from turnwise.evaluation.command import evaluate_benchmark
 
-
-def evaluate(argv: Sequence[str]) -> int:
-    """The command; returns the exit code."""
-    # Set before torch is imported, which is why the work is imported here.
-    wait_passively()
-    from apps.evaluators.tau.run import evaluate_here
-
-    return evaluate_here(argv)
-
-
-def main() -> None:
-    sys.exit(run_command(evaluate, sys.argv[1:]))
-
+from apps.evaluators.tau.benchmark import TauBench
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run_command(partial(evaluate_benchmark, TauBench()), sys.argv[1:]))

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from apps.evaluators.tau.run import evaluate_here
 from taubench import Task, load_tasks
 from turnwise.command import run_command
 
 from apps.evaluators.tau import endpoint as endpoint_module
 from apps.evaluators.tau import run as evaluator
-from apps.evaluators.tau.run import evaluate_here
 
 KEY = "sk-never-to-be-written-4711"
 Json = dict[str, Any]

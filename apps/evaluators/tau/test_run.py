@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apps.evaluators.tau.run import Player, evaluate_here
 from taubench import Task
 from taubench.fewshot import demonstrated
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 from turnwise.rollout import Rollout
 
 from apps.evaluators.tau import run as evaluator
-from apps.evaluators.tau.run import Player, evaluate_here
 
 
 class Desk:

@@ -1,14 +1,176 @@
-"""When a run that goes wrong ends, and what it says: the same reasons on both backends."""
+"""When a run that goes wrong ends, and what it says: the same reasons on both backends.
+
+| reason | on this machine | on a cluster |
+|---|---|---|
+| engine and trainer differ in log-probs | largest of a step's tokens, before the update | mean |
+| a loss or gradient is not finite | before the update | the trainer's row |
+| a ledger does not balance | at the step | the hooks, and the row |
+| group after group is lost | after the step | slime's filter |
+| nothing is scored | after the evaluation | the row of a step or an evaluation |
+| no progress | | no row for many times the usual time |
+
+On this machine the loop asks where it knows the numbers; on a cluster the hooks ask, and the
+launcher holds each row of metrics.jsonl against the table (`RowWatch`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import Protocol
+
+from pydantic import Field
 
 from turnwise.command import StopRun
-from turnwise.episode import Episode
+from turnwise.config import Config
+from turnwise.episode import Ending
 from turnwise.group import Drop, Group
+from turnwise.ledger import LedgerRow
+from turnwise.run.metrics import EvalRow, MetricsRow, SlimeRow, TrainRow
 
 MIN_LOST_GROUPS = 16
+KNOWN_STEPS = 3
+"""Steps whose times must be known before one can be late."""
+MIN_PATIENCE_S = 1800.0
+"""No run is ended for standing still sooner: an evaluation or a checkpoint may take so long."""
+
+
+LOGPROB_DIFF = "train/train_rollout_logprob_abs_diff"
+UPDATE = ("train/loss", "train/pg_loss", "train/kl_loss", "train/grad_norm", LOGPROB_DIFF)
+"""slime's numbers of an update without which there is none."""
+
+
+class StopLimits(Config):
+    """[stop]: where a run on a cluster ends because it goes wrong."""
+
+    max_logprob_diff: float = Field(default=0.1, gt=0)
+    """Mean difference of the engine's and the trainer's log-probs over a step's trained tokens.
+    bf16 on both sides gives 0.0001 to 0.001, mixtures of experts more."""
+    patience: float = Field(default=20.0, gt=1)
+    """Times the median time of a step without any new row, half an hour at least."""
+
+
+def logprobs_differ(difference: float | None, limit: float, what: str) -> str:
+    """Why a run must end whose engine and trainer differ so; "" if they don't.
+
+    Args:
+        what: That differs: `the log-prob of a sampled token`.
+    """
+    if difference is None or difference <= limit:
+        return ""
+    return (
+        f"engine and trainer differ by {difference:.3g} in {what} (--max-logprob-diff {limit:g}):"
+        " the two do not compute the same policy"
+    )
+
+
+def not_finite(numbers: Mapping[str, float | None]) -> str:
+    """Why no update can be made of these numbers; "" if all are finite. None is not, as in JSON."""
+    bad = {n: v for n, v in numbers.items() if v is None or not math.isfinite(v)}
+    if not bad:
+        return ""
+    said = ", ".join(f"{n} {'NaN or infinite' if v is None else v}" for n, v in bad.items())
+    return f"the update is not finite: {said}"
+
+
+def does_not_balance(ledger: LedgerRow) -> str:
+    """Why these accounts can't be right; "" if they balance."""
+    stopped, lost = sum(ledger["stopped"].values()), sum(ledger["lost"].values())
+    if ledger["started"] == ledger["finished"] + stopped + lost + ledger["cancelled"]:
+        return ""
+    return (
+        f"the ledger does not balance: {ledger['started']} started, but {ledger['finished']}"
+        f" finished + {stopped} stopped + {lost} lost + {ledger['cancelled']} cancelled"
+    )
+
+
+def _logprobs(row: MetricsRow, limits: StopLimits) -> str:
+    if not isinstance(row, SlimeRow):
+        return ""
+    found = row.numbers.get(LOGPROB_DIFF)
+    what = "the log-probs of the trained tokens, on average"
+    return logprobs_differ(found, limits.max_logprob_diff, what)
+
+
+def _finite(row: MetricsRow, limits: StopLimits) -> str:
+    if not isinstance(row, SlimeRow):
+        return ""
+    return not_finite({name: row.numbers[name] for name in UPDATE if name in row.numbers})
+
+
+def _balance(row: MetricsRow, limits: StopLimits) -> str:
+    return does_not_balance(row.ledger) if isinstance(row, (EvalRow, TrainRow)) else ""
+
+
+def _scored(row: MetricsRow, limits: StopLimits) -> str:
+    if not isinstance(row, (EvalRow, TrainRow)) or not sum(row.ledger["lost"].values()):
+        return ""
+    scored = row.ledger["finished"] + sum(row.ledger["stopped"].values())
+    if scored:
+        return ""
+    lost = ", ".join(f"{count} lost to {at}" for at, count in row.ledger["lost"].items())
+    return f"none of {row.ledger['started']} episodes was scored: {lost}"
+
+
+REASONS: tuple[Callable[[MetricsRow, StopLimits], str], ...] = (
+    _logprobs,
+    _finite,
+    _balance,
+    _scored,
+)
+
+
+class RowWatch:
+    """Holds the rows of a run against the reasons, and the time between them."""
+
+    def __init__(
+        self, limits: StopLimits, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limits, self._clock = limits, clock
+        self._last_row = self._last_step = clock()
+        self._steps: list[float] = []
+
+    def take(self, row: MetricsRow) -> None:
+        """Takes the next row.
+
+        Raises:
+            StopRun: it shows that the run goes wrong.
+        """
+        self._last_row = self._clock()
+        if isinstance(row, TrainRow):
+            self._steps.append(self._last_row - self._last_step)
+            self._last_step = self._last_row
+        for reason in REASONS:
+            if said := reason(row, self._limits):
+                raise StopRun(f"{row.kind} row of step {row.step}: {said}")
+
+    def wait(self) -> None:
+        """Says that there is no new row.
+
+        Raises:
+            StopRun: for too long.
+        """
+        # The first step has the start in it.
+        steps = self._steps[1:]
+        if len(steps) < KNOWN_STEPS:
+            return
+        waited, usual = self._clock() - self._last_row, median(steps)
+        if waited > max(MIN_PATIENCE_S, self._limits.patience * usual):
+            raise StopRun(
+                f"no progress: no new row for {waited:.0f} s, where a step takes {usual:.0f} s"
+                f" (--patience {self._limits.patience:g})"
+            )
+
+
+class Ended(Protocol):
+    """How an episode ended; an `Episode` and a row of an evaluation are one."""
+
+    @property
+    def ending(self) -> Ending: ...
+    @property
+    def score(self) -> float | None: ...
 
 
 class LostGroups:
@@ -49,14 +211,14 @@ class LostGroups:
             self.count(group.drop, [_loss(episode) for episode in group.episodes])
 
 
-def nothing_scored(episodes: Sequence[Episode]) -> str:
+def nothing_scored(episodes: Sequence[Ended]) -> str:
     """Why none of these episodes has a score: the last error of each boundary; "" if one has."""
     if not episodes or any(episode.score is not None for episode in episodes):
         return ""
     return f"none of {len(episodes)} episodes was scored. {_errors(map(_loss, episodes))}"
 
 
-def _loss(episode: Episode) -> Mapping[str, str | None]:
+def _loss(episode: Ended) -> Mapping[str, str | None]:
     return {"boundary": episode.ending.boundary, "error": episode.ending.error}
 
 

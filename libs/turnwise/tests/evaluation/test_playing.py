@@ -34,6 +34,12 @@ async def test_what_ended_before_a_failure_is_kept_and_lost_ones_are_shown_whole
     folder = RunFolder.create(tmp_path / "run", "eval", {})
     kept: list[str] = []
 
+    def keep(episode: Episode) -> None:
+        # A trace is on disk before the row that counts its episode.
+        if episode.rollout_id in ("a#0", "b#1"):
+            assert episode.rollout_id in {row["rollout_id"] for row in folder.episode_rows()}
+        kept.append(episode.rollout_id)
+
     async def play(rollout: Rollout[int]) -> Episode:
         await asyncio.sleep(0.001)
         ids = rollout.rollout_id, rollout.group_id, rollout.task_id
@@ -47,7 +53,7 @@ async def test_what_ended_before_a_failure_is_kept_and_lost_ones_are_shown_whole
         await play_trials(
             missing_rollouts(TASKS, 30, seed=0, scored=()),
             play,
-            keep=lambda episode: kept.append(episode.rollout_id),
+            keep=keep,
             folder=folder,
             tokenizer=None,
             concurrency=1,

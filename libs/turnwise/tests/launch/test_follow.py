@@ -5,44 +5,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwise.launch.follow import Follower, metrics_row
-
-STEP = "(pid=1) [2026-01-01 00:00:00] model.py:918 - step 3: {'train/loss': 0.5, 'train/n': 2}"
-
-
-@pytest.mark.parametrize(
-    ("line", "row"),
-    [
-        (STEP, {"step": 3, "kind": "train", "train/loss": 0.5, "train/n": 2}),
-        (
-            "\x1b[36m(RolloutManager pid=9)\x1b[0m [t] m.py:1 - eval 7: {'eval/dev': 0.25}\x1b[0m",
-            {"step": 7, "kind": "eval", "eval/dev": 0.25},
-        ),
-        ("[t] m.py:1 - perf 0: {'a': nan, 'b': -inf}", {"step": 0, "kind": "perf", "a": None,
-                                                        "b": None}),
-        ("[t] m.py:1 - step 1: {'a': np.float64(0.5), 'b': np.float32(nan)}",
-         {"step": 1, "kind": "train", "a": 0.5, "b": None}),
-        ("[t] m.py:1 - step 1: {1, 2}", None),
-        ("[t] m.py:1 - critic-step 0: {'a': 1}", {"step": 0, "kind": "critic-step", "a": 1}),
-        ("[t] m.py:1 - rollout 0: {'a': 'x', 'b': [1], 'c': True}",
-         {"step": 0, "kind": "rollout", "a": "x", "c": True}),
-        ("[t] m.py:1 - Saved checkpoint 3: to disk", None),
-        ("[t] m.py:1 - step 3: {'a': __import__('os')}", None),
-        ("[t] m.py:1 - step 3: {'a': 1", None),
-        ("step 3: {'a': 1}", None),
-        ("", None),
-    ],
-)  # fmt: skip
-def test_metrics_are_picked_out_of_slimes_log_lines_and_nothing_else(
-    line: str, row: dict[str, object] | None
-) -> None:
-    assert metrics_row(line) == row
+from turnwise.launch.follow import Follower, LastError
+from turnwise.run.relay import relay_line
 
 
-@given(st.text())
-def test_no_line_raises(line: str) -> None:
-    metrics_row(line)
-    metrics_row(f"x - step 1: {{{line}}}")
+def row(step: int, kind: str = "slime") -> dict[str, object]:
+    return {"step": step, "kind": kind, "numbers": {}}
+
+
+def relayed(step: int) -> str:
+    return f"(RolloutManager pid=9) [t] files.py:1 - {relay_line(row(step))}\x1b[0m"
 
 
 def rows(run_dir: Path) -> list[int]:
@@ -50,10 +22,19 @@ def rows(run_dir: Path) -> list[int]:
     return [json.loads(line)["step"] for line in text.splitlines()]
 
 
+def test_nothing_but_relayed_rows_is_taken_from_the_log(tmp_path: Path) -> None:
+    follower = Follower(tmp_path, "job", None)
+    follower.feed("[t] m.py:1 - rollout 0: {'a': 1}\n[t] m.py:1 - step 1: {'train/loss': 0.5}\n")
+    assert not (tmp_path / "metrics.jsonl").exists()
+    follower.feed(f"{relayed(3)}\n")
+    follower.close()
+    assert rows(tmp_path) == [3]
+
+
 def test_lines_cut_anywhere_are_put_together(tmp_path: Path) -> None:
     out = io.StringIO()
     follower = Follower(tmp_path, "job", out)
-    text = f"begin\n{STEP}\nmore\r\n{STEP}\n"
+    text = f"begin\n{relayed(3)}\nmore\r\n{relayed(3)}\n"
     for index in range(0, len(text), 7):
         follower.feed(text[index : index + 7])
     follower.close()
@@ -64,25 +45,89 @@ def test_lines_cut_anywhere_are_put_together(tmp_path: Path) -> None:
 
 def test_a_log_that_begins_again_after_a_lost_connection_is_kept_once(tmp_path: Path) -> None:
     out = io.StringIO()
+    line = relayed(3)
     follower = Follower(tmp_path, "job", out)
-    follower.feed(f"{STEP}\nhal")
+    follower.feed(f"{line}\nhal")
     follower.restart()
-    follower.feed(f"{STEP[:5]}")
-    follower.feed(f"{STEP[5:]}\nhalf a line\n")
+    follower.feed(f"{line[:5]}")
+    follower.feed(f"{line[5:]}\nhalf a line\n")
     follower.restart()
     follower.close()
-    assert out.getvalue() == f"{STEP}\nhalf a line\n"
+    assert out.getvalue() == f"{line}\nhalf a line\n"
     assert rows(tmp_path) == [3]
 
 
 def test_a_log_that_is_followed_again_later_goes_on_where_the_folder_ends(tmp_path: Path) -> None:
-    text = f"ä\n{STEP}\n{STEP}\n"
+    text = f"ä\n{relayed(3)}\n{relayed(4)}\n"
     first = Follower(tmp_path, "job", None)
-    first.feed(text[:-5])
+    first.feed(text[:-9])
     first.close()
     assert rows(tmp_path) == [3]
     again = Follower(tmp_path, "job", None)
     again.feed(text)
     again.close()
-    assert rows(tmp_path) == [3, 3]
+    assert rows(tmp_path) == [3, 4]
     assert (tmp_path / "logs/job.log").read_text() == text
+
+
+def test_a_job_that_goes_on_replaces_the_rows_of_the_steps_that_it_makes_anew(
+    tmp_path: Path,
+) -> None:
+    first = Follower(tmp_path, "one", None)
+    first.feed("".join(f"{relayed(step)}\n" for step in (1, 2, 3)))
+    first.close()
+    second = Follower(tmp_path, "two", None)
+    second.feed("".join(f"{relayed(step)}\n" for step in (3, 4)))
+    second.close()
+    assert rows(tmp_path) == [1, 2, 3, 4]
+
+
+WORKER = "\x1b[36m(MegatronTrainRayActor pid=77)\x1b[0m "
+REMOTE = """Traceback (most recent call last):
+  File "/root/slime/train.py", line 9, in <module>
+    train(args)
+ray.exceptions.RayTaskError(FileNotFoundError): ray::MegatronTrainRayActor.init() (pid=77)
+  File "/root/slime/slime/utils/arguments.py", line 1777, in slime_validate_args
+    raise FileNotFoundError(
+FileNotFoundError: ref_load /no does not exist, please check the path.
+"""
+
+
+def error(log: str) -> str:
+    found = LastError()
+    for line in log.split("\n"):
+        found.take(line)
+    return str(found)
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("", ""),
+        ("ValueError: no traceback, so it was only printed", ""),
+        (REMOTE, "FileNotFoundError: ref_load /no does not exist, please check the path."),
+        (
+            f"{WORKER}{'Traceback (most recent call last):'}\n{WORKER}  File 'a', line 1\n"
+            "(raylet) unrelated: text\n"
+            f"{WORKER}torch.OutOfMemoryError: CUDA out of memory. [repeated 2x across cluster]",
+            "torch.OutOfMemoryError: CUDA out of memory.",
+        ),
+        (
+            f"{REMOTE}{WORKER}Traceback (most recent call last):\n{WORKER}SystemExit: 1\n",
+            "FileNotFoundError: ref_load /no does not exist, please check the path.",
+        ),
+        (
+            "Traceback (most recent call last):\n  x\nKeyError: 'a'\n\nDuring handling of the above"
+            " exception, another exception occurred:\n\nTraceback (most recent call last):\n  y\n"
+            "RuntimeError\n",
+            "RuntimeError",
+        ),
+    ],
+)
+def test_the_exception_that_ended_a_job_is_found_in_its_log(log: str, said: str) -> None:
+    assert error(log) == said
+
+
+@given(st.text(), st.text())
+def test_no_line_raises(first: str, second: str) -> None:
+    error(f"Traceback (most recent call last):{first}\n{second}")

@@ -4,14 +4,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from turnwise.config import Config, ConfigError
+from turnwise.config import ConfigError
 from turnwise.launch.flags import model_arguments
 from turnwise.launch.plan import Debug, Plan, custom_config_text, make_plan
 from turnwise.launch.preset import ModelConfig, read_run
 from turnwise.launch.rules import check_rules
-from turnwise.method import find_method
-
-TauOptions: Any = find_method("tau").Options
+from turnwise.method import find_method, make_method
 
 SMALL = """
 [model]
@@ -130,14 +128,13 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         ("--wandb-key abc", "wandb-key: everybody who sees the job"),
         ("--custom-config-path x.yaml", "custom-config-path: carries [tau]"),
         ("--eps-clip-hig 0.3", "did you mean 'eps-clip-high'?"),
-        ("--tau.task-spilt dev", "[tau] unknown key 'task-spilt'; did you mean 'task-split'?"),
-        ("--tau.env airline", "[tau] task-split: airline has test, found 'train'"),
+        ("--tau.task-spilt dev", "--tau.task-spilt; did you mean --tau.task-split?"),
         ("--model.name qwen3-4b", "unknown model of slime 'qwen3-4b'; did you mean 'qwen3-4B'?"),
         ("--ray.address 10.0.0.1:6379", "address: must be the address of the Jobs API"),
         ("--ray.env-vars.WANDB_API_KEY abc", "WANDB_API_KEY looks like a secret"),
         ("--rays.address x", "unknown section 'rays'; did you mean 'ray'?"),
-        ("--tau.env", "--tau.env: takes a value"),
-        ("--tau.user.strategy lmm", "[tau] user.strategy: "),
+        ("--tau.env", "--tau.env: takes one value, found none"),
+        ("--tau.user.strategy lmm", "--tau.user.strategy: "),
         ("--tau.user.base-url http://h/v1", "GEMINI_API_KEY would be sent to h"),
         ("--tau.user.user-cache r.jsonl", "tau.user.user-cache: is read and written on the nodes"),
         ("--tau.tool-format qwen26", "unknown format of tool calls 'qwen26'; did you mean"),
@@ -154,17 +151,17 @@ def test_what_cannot_work_is_refused_with_the_mend(
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("[grpo]", "[grop]", "unknown section 'grop'; did you mean 'grpo'?"),
+        ("[grpo]", "[grop]", "unknown section [grop]; did you mean 'grpo'?"),
         ("\n[model]", "grpo = 3\n[model]", "grpo: must be a section, [grpo]"),
         ("eps-clip = 0.2", "num-rollout = 3", "num-rollout stands in [rollout] and in [grpo]"),
         ("eps-clip = 0.2", "eps-clip = 'x'", "[grpo] eps-clip: must be a number, found 'x'"),
         ('name = "qwen3-4B"', "", "[model] name: is needed, or args"),
-        ("[tau]", "", "one section must name the method, [tau] or [agentflow]; found none"),
-        ("[tau]", "[tau]\n[agentflow]", "found [tau] and [agentflow]"),
+        ("[tau]", "", "say which method it is for: --method NAME, or a section [NAME]"),
+        ("[tau]", "[tau]\n[agentflow]", "unknown section [agentflow]"),
         (
             "[tau]",
             "[tau.user]\nmodle = 'x'",
-            "[tau.user] unknown key 'modle'; did you mean 'model'",
+            "[tau] user: unknown key 'modle'; did you mean 'model'",
         ),
         ("[tau]", "[tau]\nuser = 'x'", "[tau] user: "),
         ("[grpo]", "[grpo", "not valid TOML"),
@@ -200,63 +197,58 @@ def test_the_customers_options_reach_the_hooks_whole(file: Path) -> None:
     words = "--tau.user.base-url http://h:1/v1 --tau.user.model m --tau.user.spend-cap-usd 5"
     words += " --tau.user.write-price 2 --tau.user.user-cache /r.jsonl"
     made = plan(file, *words.split(), "--tau.user.key-env", "")
-    hooks = json.loads(custom_config_text(made))["turnwise"]
-    options = {key: value for key, value in hooks.items() if key != "method"}
-    user = TauOptions(**options).user
+    hooks = dict(json.loads(custom_config_text(made))["turnwise"])
+    user = make_method(hooks.pop("method"), hooks).options.user
     assert (user.base_url, user.model, user.key_env) == ("http://h:1/v1", "m", "")
     assert (user.spend_cap_usd, user.write_price, user.user_cache) == (5, 2, Path("/r.jsonl"))
-    assert user.deadline_s == 110 and TauOptions(user_deadline_s=60.0).user.deadline_s == 55
+    assert user.deadline_s == 110
 
 
 def test_a_command_of_one_method_refuses_the_file_of_another(file: Path) -> None:
     assert read_run(file, method="tau").method == "tau"
-    with pytest.raises(ConfigError, match=r"\[tau\]: this command is for \[agentflow\]"):
+    with pytest.raises(ConfigError, match=r"\[tau\]"):
         read_run(file, method="agentflow")
 
 
-class Fanning(Config):
-    """Options of a method with an objective."""
-
-    objective: str = "turn-mean"
-
-
 @pytest.fixture
-def fanning(file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run's file of that method, in agentflow's place."""
-    monkeypatch.setitem(OPTIONS, "agentflow", f"{__name__}:Fanning")
-    monkeypatch.setattr("turnwise.method._load", lambda path: Fanning)
+def fanning(file: Path) -> Path:
+    """A run's file of a method whose episodes have several rows."""
+    assert find_method("agentflow").fans_out
     rows = "[perf]\nuse-dynamic-batch-size = true\nmax-tokens-per-gpu = 4096\n"
-    file.write_text(SMALL.replace("[tau]", "[agentflow]") + rows)
+    file.write_text(SMALL.replace("[tau]", '[agentflow]\nhelpers = "rules"\nobjective = "turn-mean"') + rows)
     return file
 
 
 @pytest.mark.parametrize(
-    ("objective", "flag", "values"),
-    [
-        ("turn-mean", "--rollout-data-postprocess-path", ["turnwise.slime.turn_mean"]),
-        ("rollout-token-mean", None, None),
-        ("global-token-mean", "--calculate-per-token-loss", []),
-    ],
+    ("objective", "flagged"),
+    [("turn-mean", False), ("rollout-token-mean", False), ("global-token-mean", True)],
 )
-def test_a_methods_objective_becomes_the_flag_of_slime_that_gives_it(
-    fanning: Path, objective: str, flag: str | None, values: list[str] | None
+def test_a_methods_objective_reaches_the_hooks_and_becomes_the_flag_of_slime_that_gives_it(
+    fanning: Path, objective: str, flagged: bool
 ) -> None:
     made = plan(fanning, "--agentflow.objective", objective)
-    flags = {"--rollout-data-postprocess-path", "--calculate-per-token-loss"} & made.options.keys()
-    assert flags == ({flag} if flag else set())
-    assert made.options.get(flag or "") == values
+    assert ("--calculate-per-token-loss" in made.options) == flagged
+    assert made.value("--rollout-data-postprocess-path") == "turnwise.slime.train_data"
     hooks = json.loads(custom_config_text(made))["turnwise"]
-    assert hooks == {"method": "agentflow", "objective": objective}
+    assert (hooks["method"], hooks["objective"]) == ("agentflow", objective)
+
+
+def test_a_method_of_one_row_an_episode_may_have_an_objective_and_partial_rollouts(
+    file: Path,
+) -> None:
+    made = plan(file, "--tau.objective", "global-token-mean", "--partial-rollout")
+    assert {"--calculate-per-token-loss", "--partial-rollout"} <= made.options.keys()
+    assert "use-dynamic-batch-size: is needed" in refusal(file, "--tau.on-rewrite", "fork")
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        ("--agentflow.objective turn-meen", "objective"),
         (
-            "--agentflow.objective turn-meen",
-            "unknown objective 'turn-meen'; did you mean 'turn-mean'",
+            "--agentflow.objective global-token-mean --calculate-per-token-loss",
+            "calculate-per-token-loss: [agentflow] objective global-token-mean",
         ),
-        ("--calculate-per-token-loss", "calculate-per-token-loss: [agentflow] objective turn-mean"),
         ("--rollout-data-postprocess-path a.b", "rollout-data-postprocess-path: [agentflow]"),
         ("--use-dynamic-batch-size false", "use-dynamic-batch-size: is needed, with max-tokens"),
         ("--partial-rollout", "partial-rollout: keeps unfinished groups as single rows"),
@@ -272,6 +264,42 @@ def test_an_objective_and_a_flag_that_contradicts_it_are_refused(
     fanning: Path, words: str, message: str
 ) -> None:
     assert message in refusal(fanning, *words.split())
+
+
+OWN = SMALL.replace("[tau]\n", "")
+
+
+def test_a_method_of_ones_own_has_its_argument_list(file: Path) -> None:
+    file.write_text(OWN + "[method]\non-rewrite = 'error'\n")
+    name = "examples.order_desk:OrderDesk"
+    made = make_plan(read_run(file, method=name), run_dir=Path("/runs/one"))
+    hooks = json.loads(custom_config_text(made))["turnwise"]
+    assert (hooks["method"], hooks["on_rewrite"]) == (name, "error")
+    assert made.value("--custom-generate-function-path") == "turnwise.slime.generate"
+    by_name = OWN + "[order_desk]\non-rewrite = 'error'\n"
+    file.write_text(by_name)
+    words = ["--order_desk.on-rewrite", "keep"]
+    again = make_plan(read_run(file, words, method=name), run_dir=Path("/runs/one"))
+    assert again.arguments == made.arguments
+    assert again.custom_config["turnwise"]["on_rewrite"] == "keep"
+
+
+def test_the_hooks_are_told_the_run_folder_and_the_access_log_is_off(file: Path) -> None:
+    made = plan(file)
+    assert made.custom_config["turnwise_run_dir"] == "/runs/one"
+    assert made.value("--sglang-log-level-http") == "warning"
+    assert plan(file, "--sglang-log-level-http", "info").value("--sglang-log-level-http") == "info"
+
+
+def test_the_limits_of_a_run_that_goes_wrong_come_from_the_file_or_the_command_line(
+    file: Path,
+) -> None:
+    file.write_text(SMALL + "[stop]\nmax-logprob-diff = 0.3\n")
+    assert read_run(file).stop.max_logprob_diff == 0.3
+    stop = read_run(file, ["--max-logprob-diff", "0.2", "--patience", "40"]).stop
+    assert (stop.max_logprob_diff, stop.patience) == (0.2, 40)
+    assert "--patience: " in refusal(file, "--patience", "0")
+    assert "did you mean --stop.patience?" in refusal(file, "--stop.patients", "3")
 
 
 def test_the_filter_of_the_hooks_is_the_default(file: Path) -> None:

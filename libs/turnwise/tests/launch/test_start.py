@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from examples.order_desk import OrderDesk
 from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError
 from turnwise.launch import bundle, ray_job, run, start, status, stop
 from turnwise.launch.__main__ import control
 from turnwise.launch.bundle import write_bundle
-from turnwise.launch.head import free_ports, node_environment, start_head
+from turnwise.launch.head import free_ports, node_environment, start_head, token_of
 from turnwise.launch.preset import RayConfig
 from turnwise.launch.processes import Process, identify, is_alive
 from turnwise.launch.record import Head, LaunchRecord, hostname, read_record, write_record
@@ -52,8 +53,13 @@ def record(folder: Path, **changes: object) -> LaunchRecord:
 
 @pytest.fixture
 def living_head() -> Iterator[Head]:
-    """A process in a session of its own, in a head's place."""
-    child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    """A process in a session of its own that was started as a head is."""
+    words = ["--dashboard-host", "127.0.0.1", "--dashboard-port", "1", "--temp-dir", "/nowhere/r"]
+    script = "import time; print(1, flush=True); time.sleep(300)"
+    child = subprocess.Popen(
+        [sys.executable, "-c", script, *words], start_new_session=True, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None and child.stdout.readline() == b"1\n"
     process = identify(child.pid)
     assert process is not None
     yield Head(process=process, address="http://127.0.0.1:1", join="h:1", temp_dir="/nowhere")
@@ -94,7 +100,7 @@ def test_a_takeover_ends_the_head_that_the_other_run_names(
 def test_a_head_that_is_gone_or_a_run_that_is_over_is_in_nobodys_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = Process(pid=1, started=-1, boot="another")
+    process = Process(pid=2, started=0, boot="another")
     gone = Head(process=process, address="http://127.0.0.1:1", join="h:1", temp_dir="/nowhere")
     record(tmp_path / "runs/gone", head=gone)
     record(tmp_path / "runs/over", ended="SUCCEEDED")
@@ -121,7 +127,7 @@ def test_a_load_folder_that_is_no_checkpoint_stops_before_anything_is_written(
 def test_a_cluster_that_does_not_answer_is_a_failed_run_that_can_be_started_again(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(address: str) -> object:
+    def refuse(address: str, token: str | None) -> object:
         raise PreflightError(f"no Ray cluster answers at {address}")
 
     monkeypatch.setattr(ray_job, "connect", refuse)
@@ -166,8 +172,49 @@ def test_a_run_of_another_machine_is_not_stopped_from_here(
     assert is_alive(living_head.process)
 
 
-def test_a_broken_record_is_named(tmp_path: Path) -> None:
-    (tmp_path / "launch.json").write_text('{"adress": "x"}')
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"temp_dir": "FOLDER"},
+        {"address": "http://127.0.0.1:2"},
+        {"address": "http://127.0.0.1:2", "temp_dir": "FOLDER"},
+    ],
+)
+def test_a_record_that_names_another_folder_or_process_ends_and_deletes_nothing(
+    tmp_path: Path, living_head: Head, changes: dict[str, str]
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "token").write_text("x")
+    changed = {key: value.replace("FOLDER", str(precious)) for key, value in changes.items()}
+    record(tmp_path / "one", job=None, head=living_head.model_copy(update=changed))
+    with pytest.raises(ConfigError, match="is no Ray head at .* nothing was ended or deleted"):
+        stop(tmp_path / "one", out=io.StringIO())
+    assert is_alive(living_head.process) and (precious / "token").exists()
+
+
+def test_a_token_goes_to_no_address_but_its_heads(tmp_path: Path, living_head: Head) -> None:
+    elsewhere = living_head.model_copy(update={"address": "http://example.org:1"})
+    assert token_of(elsewhere) is None
+    with pytest.raises(ConfigError, match="/nowhere/token: No such file"):
+        token_of(living_head)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"adress": "x"}',
+        "[]",
+        "[" * 9999,
+        "\xff",
+        '{"address": 3}',
+        '{"address": "file:///etc"}',
+        '{"address": "http://h", "head": {"process": {"pid": -1, "started": 0, "boot": "x"}}}',
+        '{"address": "http://h", "head": []}',
+    ],
+)
+def test_a_broken_record_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "launch.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigError, match="launch.json: is no record of a launch"):
         status(tmp_path)
 
@@ -245,38 +292,55 @@ def test_the_archive_holds_our_packages_compiled_and_what_the_image_lacks(tmp_pa
     assert not any(name.startswith(("torch/", "numpy/", "ray/")) for name in names)
 
 
-def test_an_archive_without_the_tasks_is_not_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bundle, "CARRIED", ("tyro", "not-a-distribution"))
-    with pytest.raises(PreflightError, match="tau-trait is not installed here"):
-        write_bundle(tmp_path / "code.zip", {}, "tau")
+def archived(path: Path) -> set[str]:
+    with zipfile.ZipFile(path) as archive:
+        return set(archive.namelist())
 
 
-def test_a_method_of_an_app_is_sent_with_what_it_needs_or_not_at_all(
+class Lacking(OrderDesk):
+    distributions = ("not-a-distribution",)
+
+
+def test_an_archive_without_a_package_of_the_method_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "PACKAGES", bundle.COMPILED)
-    with pytest.raises(PreflightError, match="nowhere.method is not installed here"):
-        monkeypatch.setattr(bundle, "BUILT_IN", {"agentflow": "nowhere.method:make_method"})
-        write_bundle(tmp_path / "code.zip", {}, "agentflow")
+    monkeypatch.setattr(bundle, "find_method", lambda name: Lacking)
+    with pytest.raises(PreflightError, match="not-a-distribution is not installed here"):
+        write_bundle(tmp_path / "code.zip", {}, "tests.lacking:Lacking")
     assert not (tmp_path / "code.zip").exists()
-    monkeypatch.setattr(bundle, "BUILT_IN", {"agentflow": "toolparse.explain:explain"})
+
+
+def test_a_method_of_an_app_is_sent_with_what_it_needs(tmp_path: Path) -> None:
     write_bundle(tmp_path / "code.zip", {}, "agentflow")
-    with zipfile.ZipFile(tmp_path / "code.zip") as archive:
-        tops = {name.split("/")[0] for name in archive.namelist()}
+    tops = {name.split("/")[0] for name in archived(tmp_path / "code.zip")}
     assert {"bm25s", "math_verify", "latex2sympy2_extended"} <= tops
     # omegaconf, which slime imports, breaks beside another antlr4 than the image's.
     assert not any(top.startswith(("antlr4", "sympy")) for top in tops)
 
 
-def test_the_same_code_gives_the_same_archive(
+def test_a_method_of_ones_own_is_sent_with_the_files_beside_it_and_no_others_packages(
+    tmp_path: Path,
+) -> None:
+    write_bundle(tmp_path / "code.zip", {}, "examples.order_desk:OrderDesk")
+    names = archived(tmp_path / "code.zip")
+    assert {"examples/order_desk.py", "examples/order_desk.toml"} <= names
+    assert "apps/trainers/tau/policy/config.json" in names
+    assert not any(name.startswith(("bm25s", "tau_trait")) for name in names)
+
+
+def test_a_method_in_one_file_is_sent_as_that_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "PACKAGES", bundle.COMPILED)
-    monkeypatch.setattr(bundle, "BUILT_IN", {"tau": "toolparse.explain:explain"})
-    write_bundle(tmp_path / "a.zip", {"x": "1"}, "tau")
-    write_bundle(tmp_path / "b.zip", {"x": "1"}, "tau")
+    source = "from examples.order_desk import OrderDesk\nclass Mine(OrderDesk):\n    pass\n"
+    (tmp_path / "mine_in_a_file.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    write_bundle(tmp_path / "code.zip", {}, "mine_in_a_file:Mine")
+    assert "mine_in_a_file.py" in archived(tmp_path / "code.zip")
+
+
+def test_the_same_code_gives_the_same_archive(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "a.zip", {"x": "1"}, "examples.order_desk:OrderDesk")
+    write_bundle(tmp_path / "b.zip", {"x": "1"}, "examples.order_desk:OrderDesk")
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 

@@ -106,7 +106,7 @@ def as_attempts(table: Mapping[str, Sequence[float | None]]) -> dict[str, list[A
 
 def avg_at_k(table: Table) -> Bounded:
     """The mean score, each task weighing the same."""
-    return _bounded(table, _mean_of, lambda attempts, filler: _mean_of(_filled(attempts, filler)))
+    return _bounded(table, _mean_of, lambda attempts, filler: _mean_of(filled(attempts, filler)))
 
 
 def pass_at_k(table: Table, k: int) -> Bounded:
@@ -129,7 +129,7 @@ def pass_at_k(table: Table, k: int) -> Bounded:
         passes = sum(attempt.right for attempt in scored)
         return 1 - math.comb(len(scored) - passes, k) / math.comb(len(scored), k)
 
-    return _bounded(table, value, lambda attempts, filler: value(_filled(attempts, filler)))
+    return _bounded(table, value, lambda attempts, filler: value(filled(attempts, filler)))
 
 
 def maj_at_k(table: Table) -> Bounded:
@@ -239,10 +239,11 @@ def _mean_of(attempts: Sequence[Attempt]) -> float | None:
 
 
 def _sure(attempts: Sequence[Attempt], filler: float) -> float:
-    return _mean_of(_filled(attempts, filler)) or 0.0
+    return _mean_of(filled(attempts, filler)) or 0.0
 
 
-def _filled(attempts: Sequence[Attempt], filler: float) -> list[Attempt]:
+def filled(attempts: Sequence[Attempt], filler: float) -> list[Attempt]:
+    """The attempts with this score in the place of every lost one's."""
     return [Attempt(filler) if attempt.score is None else attempt for attempt in attempts]
 
 

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
 from turnwise.config import ConfigError
-from turnwise.episode import Boundary, Ending, Episode, Limit
+from turnwise.episode import Boundary, Ending, Episode, Limit, as_score
+from turnwise.evaluation.estimates import Attempt, Table
 from turnwise.ledger import Ledger
 from turnwise.run.jsonl import append_row, read_rows
 from turnwise.trials import Trial
+from turnwise.trials import by_task as scores_by_task
 
 
 class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One trial. A benchmark may add fields of its own in a subclass.
+    """One trial.
 
     Attributes:
         task_id, trial: Which one; trials of a task are counted from 0.
         score: None where the trial was lost.
         kind, limit, boundary, error: Those of `turnwise.episode.Ending`.
         metrics: `Episode.metrics`.
+        output: The final text that was graded; None where the method's own reward is the score.
+        vote: The answer in a normal form, by which equal answers are found; None without one.
+        by: What decided the grade, for counting.
+        info: What else the grader says.
     """
 
     task_id: str
@@ -35,8 +41,14 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     wall_s: float = 0.0
     metrics: dict[str, float | None] = {}
+    output: str | None = None
+    vote: str | None = None
+    by: str = ""
+    info: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
+        if self.score is not None:
+            as_score(self.score)
         if (self.score is not None) != self.ending.by_policy:
             raise ValueError(f"score {self.score!r} with ending {self.ending.label!r}")
 
@@ -46,37 +58,34 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
         return Ending(self.kind, self.limit, self.boundary, self.error)
 
 
-RowT = TypeVar("RowT", bound=TrialRow)
-
-
-def fields_of(episode: Episode) -> dict[str, Any]:
-    """The fields of a `TrialRow` that an episode fills; its rollout id is `rollout_id(...)`."""
+def trial_row(episode: Episode, **graded: Any) -> TrialRow:
+    """The row of an episode, whose rollout id is of `rollout_id`; `graded` is what graded it."""
     task_id, trial = split_rollout_id(episode.rollout_id)
-    return {
-        "task_id": task_id,
-        "trial": trial,
-        "score": episode.score,
-        "kind": episode.ending.kind,
-        "limit": episode.ending.limit,
-        "boundary": episode.ending.boundary,
-        "error": episode.ending.error,
-        "wall_s": round(episode.wall_s, 4),
-        "metrics": dict(episode.metrics),
-    }
+    return TrialRow(
+        task_id=task_id,
+        trial=trial,
+        score=episode.score,
+        kind=episode.ending.kind,
+        limit=episode.ending.limit,
+        boundary=episode.ending.boundary,
+        error=episode.ending.error,
+        wall_s=round(episode.wall_s, 4),
+        metrics=dict(episode.metrics),
+        **graded,
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Journal(Generic[RowT]):
+class Journal:
     """The trials of one evaluation."""
 
     path: Path
-    row: type[RowT]
 
-    def append(self, row: RowT) -> None:
+    def append(self, row: TrialRow) -> None:
         """Adds a row, flushed to the system."""
         append_row(self.path, msgspec.to_builtins(row))
 
-    def rows(self) -> list[RowT]:
+    def rows(self) -> list[TrialRow]:
         """What stands for each trial: its last row, in the order of first appearance.
 
         Raises:
@@ -84,17 +93,17 @@ class Journal(Generic[RowT]):
         """
         return list({(row.task_id, row.trial): row for row in self.attempts()}.values())
 
-    def attempts(self) -> list[RowT]:
+    def attempts(self) -> list[TrialRow]:
         """Every row. A trial has several only where it was lost and played again.
 
         Raises:
             ConfigError: naming file and line of a broken row, or of a second row of a scored trial.
         """
-        rows: list[RowT] = []
+        rows: list[TrialRow] = []
         scored: set[tuple[str, int]] = set()
         for number, data in enumerate(read_rows(self.path), start=1):
             try:
-                row = msgspec.convert(data, self.row)
+                row = msgspec.convert(data, TrialRow)
             except msgspec.ValidationError as error:
                 raise ConfigError(f"{self.path}:{number}: not a trial: {error}") from None
             if (row.task_id, row.trial) in scored:
@@ -134,9 +143,21 @@ def account(attempts: Iterable[TrialRow]) -> Ledger:
     return ledger
 
 
-def as_trials(rows: Iterable[TrialRow]) -> list[Trial]:
-    """Rows as `turnwise.trials.by_task` takes them."""
-    return [Trial(row.task_id, row.trial, row.score) for row in rows]
+def by_task(rows: Sequence[TrialRow], task_ids: Sequence[str], n_trials: int) -> Table:
+    """Rows as `{task: [trial 0, trial 1, ...]}`, complete and in order.
+
+    Args:
+        rows: What stands for each trial (`Journal.rows`).
+
+    Raises:
+        TrialError: see `turnwise.trials.by_task`.
+    """
+    votes = {(row.task_id, row.trial): row.vote for row in rows}
+    trials = (Trial(row.task_id, row.trial, row.score) for row in rows)
+    return {
+        name: [Attempt(score, votes[name, n]) for n, score in enumerate(scores)]
+        for name, scores in scores_by_task(trials, task_ids, n_trials).items()
+    }
 
 
 def totals(attempts: Iterable[TrialRow]) -> dict[str, float]:

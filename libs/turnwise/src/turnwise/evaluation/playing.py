@@ -52,9 +52,9 @@ async def play_trials(
 ) -> None:
     """Plays every rollout; each is kept as it ends, whatever becomes of the others.
 
-    Some episodes are kept whole in `episodes.jsonl`: a few spread over all rollouts, chosen before
-    they are played so that an interrupted evaluation has its share, and the first of each ending
-    that is not the policy's.
+    Some episodes are kept whole in `episodes.jsonl`, before the row that counts them is written: a
+    few spread over all rollouts, chosen before they are played so that an interrupted evaluation
+    has its share, and the first of each ending that is not the policy's.
 
     Args:
         keep: Writes a finished trial to the journal.
@@ -67,10 +67,10 @@ async def play_trials(
     shown = {rollout.rollout_id for rollout in rollouts[::stride]}
 
     def ended(episode: Episode) -> None:
-        keep(episode)
         why = "sample" if episode.ending.by_policy else episode.ending.label
         if episode.rollout_id in shown or why not in ("sample", *shown):
             shown.add(why)
             folder.append_episode(trace_row(episode, tokenizer, step=0, kind="eval", why=why))
+        keep(episode)
 
     await run_rollouts(rollouts, play, ledger=Ledger(), concurrency=concurrency, on_episode=ended)

@@ -1,61 +1,80 @@
-"""A job's log as it grows, and the metrics in it.
+"""A job's log as it grows, and what of it the run folder needs.
 
-slime logs each set of metrics as `... - KIND ID: {...}`, where KIND is `rollout`, `step`, `perf`,
-`eval` or a name of its own and ID counts rollouts (steps for `step`).
+The hooks write metrics.jsonl themselves. Where they can't reach the launcher's folder they repeat
+the rows in the log (`turnwise.run.relay`), and from there they get into the folder here. Of
+everything else in the log only the last exception is noted: it says why a job failed.
 """
 
 from __future__ import annotations
 
-import ast
-import json
-import math
 import re
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
-_METRICS = re.compile(r" - ([\w-]+) (\d+): (\{.*\})\s*(?:\x1b\[0m)?$")
-# nan and inf are no Python literals, and NumPy 2 shows its scalars as np.float64(0.5).
-_NOT_A_NUMBER = re.compile(r"(?<=[:\[( ,{])-?(?:nan|inf)(?=[,\]) }])")
-_SCALAR = re.compile(r"np\.\w+\(([^()]*)\)")
-KINDS = {"step": "train"}
+from turnwise.run.folder import RunFolder
+from turnwise.run.jsonl import Row
+from turnwise.run.relay import relayed_row
+
+# Ray puts the name of an actor and its process before what it prints.
+_PREFIX = re.compile(r"(?:\x1b\[[\d;]*m)*(\([^()]*pid=[^()]*\))(?:\x1b\[[\d;]*m)*\s?")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:\([\w.]+\))?(?::.*)?$")
+_HEADING = "Traceback (most recent call last)"
+# Its message goes on with the traceback of the process that failed, which has the cause last.
+_RELAYED = "ray.exceptions.RayTaskError"
 
 
-def metrics_row(line: str) -> dict[str, Any] | None:
-    """The row of `metrics.jsonl` that a line of slime's log holds, or None.
+class LastError:
+    """The exception that ended a job, found in its log.
 
-    `step` is the line's number, `kind` is `train` for an optimiser step, else slime's own word.
-    Values that are no finite numbers become null.
+    The job's own process counts before its workers: theirs may come from being ended.
     """
-    match = _METRICS.search(line)
-    if match is None:
-        return None
-    text = _NOT_A_NUMBER.sub("None", _SCALAR.sub(r"\1", match[3]))
-    try:
-        values = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return None
-    if not isinstance(values, dict):
-        return None
-    row: dict[str, Any] = {"step": int(match[2]), "kind": KINDS.get(match[1], match[1])}
-    for name, value in values.items():
-        if value is None or isinstance(value, str):
-            row[str(name)] = value
-        elif isinstance(value, (int, float)):
-            row[str(name)] = value if math.isfinite(value) else None
-    return row
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()
+        self._own = self._workers = ""
+
+    def __str__(self) -> str:
+        return self._own or self._workers
+
+    def take(self, line: str) -> None:
+        """Takes the next line."""
+        prefix = _PREFIX.match(line)
+        process = prefix[1] if prefix else ""
+        text = _COLOUR.sub("", line[prefix.end() if prefix else 0 :]).rstrip()
+        if text.startswith(_HEADING):
+            self._open.add(process)
+            return
+        if process not in self._open or not text or text[0].isspace():
+            return
+        if not _EXCEPTION.match(text):
+            self._open.discard(process)
+            return
+        if not text.startswith(_RELAYED):
+            self._open.discard(process)
+        text = _REPEATED.sub("", text)
+        if process:
+            self._workers = text
+        else:
+            self._own = text
 
 
 class Follower:
-    """Takes a job's log piece by piece; keeps it, shows it and picks out the metrics.
+    """Takes a job's log piece by piece; keeps it, shows it and picks out relayed rows.
 
     Pieces may begin anywhere. What the run folder has of the log already is left out, so a log may
     be followed again, after a lost connection or by another process.
+
+    Attributes:
+        error: The last exception that the log shows.
     """
 
     def __init__(self, run_dir: Path, job: str, out: TextIO | None) -> None:
         """
         Args:
-            run_dir: The run folder; the log goes to `logs/JOB.log` and metrics to `metrics.jsonl`.
+            run_dir: The run folder; the log goes to `logs/JOB.log`, relayed rows to
+                `metrics.jsonl`.
             job: The job's id.
             out: Where the log is shown, if anywhere.
         """
@@ -63,17 +82,26 @@ class Follower:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = path.read_bytes().decode("utf-8", "replace") if path.exists() else ""
         self._log = path.open("a", encoding="utf-8", errors="replace", newline="")
-        self._metrics = (run_dir / "metrics.jsonl").open("a", encoding="utf-8")
+        self._folder = RunFolder(run_dir)
         self._out = out
         self._line = kept.rpartition("\n")[2]
         self._seen = self._skip = len(kept)
+        self.error = LastError()
+        self._relayed = False
+        for line in kept.split("\n")[:-1]:
+            self.error.take(line)
+            self._relayed = self._relayed or relayed_row(line) is not None
 
     def restart(self) -> None:
         """The next piece is again the log's first one."""
         self._skip = self._seen
 
     def feed(self, piece: str) -> None:
-        """Takes the next piece."""
+        """Takes the next piece.
+
+        Raises:
+            RunError: the disk does not take a relayed row.
+        """
         if self._skip:
             skipped = min(self._skip, len(piece))
             self._skip -= skipped
@@ -85,15 +113,19 @@ class Follower:
                 file.flush()
         *lines, self._line = (self._line + piece).split("\n")
         for line in lines:
-            self._take(line)
+            self.error.take(line)
+            row = relayed_row(line)
+            if row is not None:
+                self._keep(row)
 
     def close(self) -> None:
-        """Closes the files. An unfinished last line is taken when the rest of it comes."""
+        """Closes the file. An unfinished last line is taken when the rest of it comes."""
         self._log.close()
-        self._metrics.close()
 
-    def _take(self, line: str) -> None:
-        row = metrics_row(line)
-        if row is not None:
-            self._metrics.write(json.dumps(row) + "\n")
-            self._metrics.flush()
+    def _keep(self, row: Row) -> None:
+        step = row.get("step")
+        # A job that goes on where an earlier one was makes later steps anew.
+        if not self._relayed and isinstance(step, int) and self._folder.metrics.exists():
+            self._folder.cut_after(step - 1)
+        self._relayed = True
+        self._folder.append_metrics(row)

@@ -1,10 +1,18 @@
-"""A Ray head of our own: its own temporary folder, ports and process group."""
+"""A Ray head of our own: its own temporary folder, ports, token and process group.
+
+Ray opens its folder to every user of the machine and listens on every address, whatever it is told.
+So its folder lies in one that nobody else can enter, and whoever speaks to the head needs a token
+that was made for it alone and lies in that folder, whether the user has one of his own or not. What
+answers without it: the ports on which Ray shows its metrics, which can only be read.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import random
+import secrets
 import shutil
 import socket
 import subprocess
@@ -18,20 +26,24 @@ from pathlib import Path
 from turnwise.command import RunError
 from turnwise.config import ConfigError
 from turnwise.launch.preset import RayConfig
-from turnwise.launch.processes import Process, end_family, identify
+from turnwise.launch.processes import Process, command_line, end_family, identify
 from turnwise.launch.record import Head
 
 START_TIMEOUT_S = 90.0
 STOP_GRACE_S = 20.0
 # A head of ours ends when its job is over, so nothing is left to drain; Ray would wait for 30 s.
-_HEAD_ENVIRONMENT = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
-# Ray's Unix sockets lie below the folder; their path may have 107 bytes and takes some 70.
-LONGEST_TEMP_DIR = 36
+_HEAD_ENVIRONMENT = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0", "RAY_AUTH_MODE": "token"}
+# Within our folder: Ray's own, and the token.
+SESSIONS, TOKEN = "r", "token"
+# Ray's Unix sockets lie below the folder; their path may have 107 bytes and takes some 72.
+LONGEST_TEMP_DIR = 34
 # Linux gives 32768 and above to outgoing connections unless told otherwise; Ray's workers and most
 # services live elsewhere.
 PORTS = range(20_000, 32_000)
 # What would make the node's Python see the launcher's packages.
 _NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "RAY_ADDRESS")
+# Ray takes it before the file that we name.
+_NOT_THE_HEADS = "RAY_AUTH_TOKEN"
 
 
 def node_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -87,6 +99,9 @@ def start_head(config: RayConfig, *, num_gpus: int, log: Path) -> Head:
         if port and not port_is_free(port):
             raise ConfigError(f"[ray] port {port} is taken; choose another one, or 0 for any")
     temp_dir = _temp_dir(config)
+    token = temp_dir / TOKEN
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
     join, dashboard, *others = free_ports(6)
     join, dashboard = config.port or join, config.dashboard_port or dashboard
     command = [
@@ -99,8 +114,10 @@ def start_head(config: RayConfig, *, num_gpus: int, log: Path) -> Head:
         *("--dashboard-agent-listen-port", str(others[1])),
         *("--dashboard-agent-grpc-port", str(others[2])),
         *("--metrics-export-port", str(others[3])),
-        *("--temp-dir", str(temp_dir), "--num-gpus", str(num_gpus)),
+        *("--temp-dir", str(temp_dir / SESSIONS), "--num-gpus", str(num_gpus)),
     ]
+    environment = node_environment({**_HEAD_ENVIRONMENT, "RAY_AUTH_TOKEN_PATH": str(token)})
+    environment.pop(_NOT_THE_HEADS, None)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as stream:
         try:
@@ -109,20 +126,21 @@ def start_head(config: RayConfig, *, num_gpus: int, log: Path) -> Head:
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=stream,
-                env=node_environment(_HEAD_ENVIRONMENT),
+                env=environment,
                 start_new_session=True,
             )
         except OSError as error:
-            temp_dir.rmdir()
+            shutil.rmtree(temp_dir)
             raise ConfigError(f"[ray] python {config.python}: {error.strerror}") from None
     process = identify(child.pid)
     address = f"http://{config.node_ip}:{dashboard}"
     try:
-        _wait(child, address, log)
+        _wait(child, address, token.read_text(), log)
     except BaseException:
         if process is not None:
             end_family(process, STOP_GRACE_S)
         child.wait()
+        _keep_logs(temp_dir, log.parent / "ray")
         shutil.rmtree(temp_dir, ignore_errors=True)
         raise
     assert process is not None
@@ -137,6 +155,9 @@ def start_head(config: RayConfig, *, num_gpus: int, log: Path) -> Head:
 def stop_head(head: Head, keep_logs: Path | None = None) -> list[Process]:
     """Ends the head with everything that it started; its logs move to `keep_logs`.
 
+    Args:
+        head: What `start_head` gave, or a record of which `is_ours` is true.
+
     Returns:
         Who did not end when asked and was killed.
     """
@@ -145,21 +166,60 @@ def stop_head(head: Head, keep_logs: Path | None = None) -> list[Process]:
         os.waitpid(head.process.pid, os.WNOHANG)
     temp_dir = Path(head.temp_dir)
     if keep_logs is not None:
-        for session in temp_dir.glob("session_2*/logs"):
-            with contextlib.suppress(OSError, shutil.Error):
-                shutil.copytree(session, keep_logs / session.parent.name, symlinks=True)
+        _keep_logs(temp_dir, keep_logs)
     shutil.rmtree(temp_dir, ignore_errors=True)
     return killed
 
 
-def answers(address: str, timeout_s: float = 3.0) -> bool:
-    """Whether a Jobs API is there."""
+def is_ours(head: Head) -> bool:
+    """Whether the process that a record names lives and was started as this very head.
+
+    A record may come from anybody; what a process was started with can't be changed by one.
+    """
+    words = list(command_line(head.process))
+    told = dict(zip(words, words[1:], strict=False))
+    address = f"http://{told.get('--dashboard-host')}:{told.get('--dashboard-port')}"
+    sessions = str(Path(head.temp_dir) / SESSIONS)
+    return told.get("--temp-dir") == sessions and address == head.address
+
+
+def token_of(head: Head | None) -> str | None:
+    """What the Jobs API of a head of ours asks for; None for a cluster of others.
+
+    Raises:
+        ConfigError: the head's folder can't be read.
+    """
+    if head is None or not is_ours(head):
+        return None
+    path = Path(head.temp_dir) / TOKEN
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+
+
+def answers(address: str, token: str | None = None, timeout_s: float = 3.0) -> bool:
+    """Whether a Jobs API is there; without a token also one that wants another."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"{address}/api/version", timeout=timeout_s) as response:
+        asked = urllib.request.Request(f"{address}/api/version", headers=bearer(token))
+        with opener.open(asked, timeout=timeout_s) as response:
             return bool(response.status == 200)
-    except (OSError, ValueError, urllib.error.URLError):
+    except urllib.error.HTTPError as error:
+        return token is None and error.code in (401, 403)
+    except (OSError, ValueError, http.client.HTTPException):
         return False
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    """The header that carries a token."""
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def _keep_logs(temp_dir: Path, keep_logs: Path) -> None:
+    for session in (temp_dir / SESSIONS).glob("session_2*/logs"):
+        with contextlib.suppress(OSError, shutil.Error):
+            shutil.copytree(session, keep_logs / session.parent.name, symlinks=True)
 
 
 def _temp_dir(config: RayConfig) -> Path:
@@ -179,13 +239,16 @@ def _temp_dir(config: RayConfig) -> Path:
     return made
 
 
-def _wait(child: subprocess.Popen[bytes], address: str, log: Path) -> None:
+def _wait(child: subprocess.Popen[bytes], address: str, token: str, log: Path) -> None:
     until = time.monotonic() + START_TIMEOUT_S
-    while not answers(address):
+    while not answers(address, token):
         if child.poll() is not None:
             raise RunError(f"the Ray head ended with status {child.returncode}: {_last(log)}")
         if time.monotonic() > until:
-            raise RunError(f"the Ray head did not answer in {START_TIMEOUT_S:.0f} s; see {log}")
+            raise RunError(
+                f"the Ray head did not answer in {START_TIMEOUT_S:.0f} s; see {log} and"
+                f" {log.parent / 'ray'}"
+            )
         time.sleep(0.2)
 
 

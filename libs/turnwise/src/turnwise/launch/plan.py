@@ -4,10 +4,12 @@
    then our hooks. Each is held against slime's table, all of them against each other (`rules`).
    A section's flag goes before the same flag of the model.
 2. The method's section reaches the hooks as `args.turnwise`, a dict with the field names of its
-   options and `method`, its name. slime sets it from the file that `--custom-config-path` names;
-   the file travels with our code, so the path is relative to the job's working folder.
+   options and `method`, its name; the run folder as `args.turnwise_run_dir`. slime sets both from
+   the file that `--custom-config-path` names; the file travels with our code, so the path is
+   relative to the job's working folder.
 3. An `objective` among the method's options becomes the flag of slime that gives it (`OBJECTIVES`).
-4. A switch or value that a rule forbids for the model is left out and said in a note. Nothing else
+4. A switch or value that a rule forbids for the model is left out and said in a note; SGLang's
+   access log, some five lines an episode, is off unless it is asked for (`DEFAULTS`). Nothing else
    is changed.
 """
 
@@ -24,6 +26,7 @@ from turnwise.config import Config, ConfigError
 from turnwise.launch.flags import check_arguments, split_arguments, to_arguments, unknown
 from turnwise.launch.preset import SECTIONS, RunConfig
 from turnwise.launch.rules import MLA_SWITCH, check_rules, whole
+from turnwise.method import find_method
 
 Debug = Literal["rollout", "replay"]
 CUSTOM_CONFIG = "turnwise.json"
@@ -31,19 +34,22 @@ HOOKS = {
     "custom-generate-function-path": "turnwise.slime.generate",
     "custom-rm-path": "turnwise.slime.reward_func",
     "custom-reward-post-process-path": "turnwise.slime.post_process_rewards",
+    "rollout-data-postprocess-path": "turnwise.slime.train_data",
     "dynamic-sampling-filter-path": "turnwise.slime.dynamic_filter",
     "custom-rollout-log-function-path": "turnwise.slime.rollout_log",
     "custom-eval-rollout-log-function-path": "turnwise.slime.eval_log",
     "custom-config-path": CUSTOM_CONFIG,
 }
 OBJECTIVES: dict[str, dict[str, Any]] = {
-    "turn-mean": {"rollout-data-postprocess-path": "turnwise.slime.turn_mean"},
+    "turn-mean": {},
     "rollout-token-mean": {},
     "global-token-mean": {"calculate-per-token-loss": True},
 }
 """How the losses of a step's tokens are averaged, by the method's option `objective`: over
-rollouts the mean over their turns of the token mean; over rollouts the token mean (slime's own
-way); over all tokens of the step."""
+rollouts the mean over their turns of the token mean, which our hook in the trainer makes; over
+rollouts the token mean (slime's own way); over all tokens of the step."""
+DEFAULTS = {"sglang-log-level-http": "warning"}
+"""Flags that a run has where it does not say otherwise."""
 # Megatron overlaps communication and computation only with a single connection per device.
 ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 # What a debug run has no use for: it ends after one rollout and evaluates nothing.
@@ -111,6 +117,8 @@ def make_plan(config: RunConfig, *, run_dir: Path, debug: Debug | None = None) -
     words += _model_words(config, sections)
     for name in SECTIONS[1:]:
         words += to_arguments(sections[name], name)
+    given = {name for content in sections.values() for name in content}
+    words += to_arguments({n: v for n, v in DEFAULTS.items() if n not in given}, "defaults")
     words += to_arguments(_hooks(config.method, sections), "hooks")
     words += to_arguments(_objective(config, sections), "objective")
     options = check_arguments(words)
@@ -126,7 +134,10 @@ def make_plan(config: RunConfig, *, run_dir: Path, debug: Debug | None = None) -
         options=options,
         entrypoint=f"exec {script}",
         environment={**ENVIRONMENT, "PYTHONPATH": str(ray.megatron_dir), **ray.env_vars},
-        custom_config={"turnwise": {"method": config.method, **options_dump}},
+        custom_config={
+            "turnwise": {"method": config.method, **options_dump},
+            "turnwise_run_dir": str(run_dir),
+        },
         nodes=whole(options, "--actor-num-nodes", 1),
         gpus_per_node=_gpus_per_node(options),
         notes=tuple(notes),
@@ -165,7 +176,10 @@ def _objective(config: RunConfig, sections: dict[str, dict[str, Any]]) -> dict[s
             f"[{config.method}] objective: {unknown(objective, OBJECTIVES, 'objective')}"
         )
     given = {name for content in sections.values() for name in content}
-    for name in sorted(given & {flag for flags in OBJECTIVES.values() for flag in flags}):
+    deciding = {flag for flags in OBJECTIVES.values() for flag in flags}
+    if objective == "turn-mean":
+        deciding.add("rollout-data-postprocess-path")
+    for name in sorted(given & deciding):
         raise ConfigError(
             f"{name}: [{config.method}] objective {objective} decides on it; leave it out"
         )
@@ -173,8 +187,9 @@ def _objective(config: RunConfig, sections: dict[str, dict[str, Any]]) -> dict[s
 
 
 def _check_rows(config: RunConfig, options: Mapping[str, Sequence[str]]) -> None:
-    """What slime needs where an episode makes several rows, which is where it has an objective."""
-    if getattr(config.method_options, "objective", None) is None:
+    """What slime needs where an episode makes several rows (`turnwise.slime.settings.fans_out`)."""
+    on_rewrite = getattr(config.method_options, "on_rewrite", "keep")
+    if not find_method(config.method).fans_out and on_rewrite != "fork":
         return
     if "--use-dynamic-batch-size" not in options:
         raise ConfigError(

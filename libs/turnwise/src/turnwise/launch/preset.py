@@ -1,15 +1,17 @@
-"""A run of the cluster as one TOML file: slime's options in sections, ours in three more.
+"""A run of the cluster as one TOML file: slime's options in sections, ours in four more.
 
     [model]     name = "qwen3-4B-Instruct-2507"     a model of slime, args = [...] after it
     [method]    the method's options, tables within it included; its own name, [tau], does as well
     [ray]       where the job runs
+    [stop]      where it ends because it goes wrong
     [cluster] [ckpt] [rollout] [optimizer] [grpo] [wandb] [perf] [eval] [sglang] [misc]
                 slime's flags by their names without dashes, in any of them
 
 The command line goes before the file: `--eps-clip 0.1` changes slime's flag in the section that
 has it (or adds it to [misc]); `--tau.env airline`, `--tau.user.strategy offline`,
-`--ray.address URL`, `--model.name NAME` and `--ray.env-vars.NCCL_DEBUG INFO` change ours. Our
-sections are read by the rules of `turnwise.config`, as every command line and file.
+`--ray.address URL`, `--model.name NAME` and `--ray.env-vars.NCCL_DEBUG INFO` change ours, and
+`--max-logprob-diff 0.2` and `--patience 40` those of [stop]. Our sections are read by the rules of
+`turnwise.config`, as every command line and file.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from turnwise.config import (
 )
 from turnwise.launch.flags import Flag, find_flag, model_arguments, split_arguments, unknown
 from turnwise.method import find_method, method_name
+from turnwise.stopping import StopLimits
 
 # The order in which a plan lists the sections.
 SECTIONS = (
@@ -130,6 +133,8 @@ class RunConfig(Config):
     """Its options."""
     ray: RayConfig = RayConfig()
     """Where the job runs."""
+    stop: StopLimits = StopLimits()
+    """Where it ends because it goes wrong."""
     options: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """slime's flags by section."""
 
@@ -149,11 +154,12 @@ def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = 
     method = method or _only_method(data, path)
     cls = find_method(method)
     own = {"method": "method", method_name(cls): "method", method: "method"}
-    homes = {"model": "model", "ray": "ray", **own}
+    homes = {"model": "model", "ray": "ray", "stop": "stop", **own}
     _check_shape(data, (*homes, *SECTIONS), path)
     models: dict[str, type[Config]] = {
         "model": ModelConfig,
         "ray": RayConfig,
+        "stop": StopLimits,
         "method": cls.Options,
     }
     ours: dict[str, dict[str, Any]] = {name: {} for name in models}
@@ -168,6 +174,8 @@ def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = 
     flags: dict[tuple[str, ...], str] = {}
     for name, values in split_arguments(overrides):
         word = name.removeprefix("--")
+        if word.replace("-", "_") in StopLimits.model_fields:
+            word = f"stop.{word}"
         section, _, key = word.partition(".")
         if key and section in homes:
             home = homes[section]
@@ -188,13 +196,14 @@ def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = 
         method=method,
         method_options=made("method"),
         ray=made("ray"),
+        stop=made("stop"),
         options={section: dict(data[section]) for section in SECTIONS if section in data},
     )
 
 
 def _only_method(data: Mapping[str, Any], path: Path) -> str:
     """The method that the file's own section names."""
-    known = ("model", "ray", *SECTIONS)
+    known = ("model", "ray", "stop", *SECTIONS)
     others = [name for name in data if name not in known]
     if not others or others == ["method"]:
         raise ConfigError(f"{path}: say which method it is for: --method NAME, or a section [NAME]")

@@ -11,6 +11,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+from pydantic import Field
+
 from turnwise.config import Config
 
 _PROC = Path("/proc")
@@ -22,10 +25,11 @@ LINGER_S = 2.0
 class Process(Config):
     """A process that cannot be mistaken for a later one."""
 
-    pid: int
+    pid: int = Field(ge=2)
     """Its number."""
-    started: int
-    """Start time in clock ticks since the machine was booted: field 22 of /proc/PID/stat."""
+    started: int = Field(ge=0)
+    """Start time in clock ticks since the machine was booted: field 22 of /proc/PID/stat. psutil
+    tells it as a time of day, which moves when the clock is set."""
     boot: str
     """The machine's boot, /proc/sys/kernel/random/boot_id: numbers mean nothing beyond it."""
 
@@ -37,8 +41,12 @@ def boot_id() -> str:
 
 def identify(pid: int) -> Process | None:
     """The process of that number now, or None; a zombie counts as gone."""
-    fields = _stat(pid)
-    if fields is None or fields[0] == "Z":
+    try:
+        if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+            return None
+        # The name before the fields may hold brackets and spaces.
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (psutil.Error, OSError, ValueError):
         return None
     return Process(pid=pid, started=int(fields[19]), boot=boot_id())
 
@@ -48,16 +56,20 @@ def is_alive(process: Process) -> bool:
     return identify(process.pid) == process
 
 
+def command_line(process: Process) -> tuple[str, ...]:
+    """What this very process was started with; nothing if it is gone."""
+    try:
+        words = tuple(psutil.Process(process.pid).cmdline())
+    except (psutil.Error, ValueError):
+        return ()
+    return words if is_alive(process) else ()
+
+
 def family(leader: Process) -> list[Process]:
     """The process, its descendants, and whoever is in a session that it leads."""
-    parents: dict[int, int] = {}
-    sessions: dict[int, int] = {}
-    for entry in _PROC.iterdir():
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))) is not None:
-            parents[int(entry.name)] = int(fields[1])
-            sessions[int(entry.name)] = int(fields[3])
+    parents = {one.pid: one.info["ppid"] for one in psutil.process_iter(["ppid"])}
     members = {leader.pid} if is_alive(leader) else set[int]()
-    members |= {pid for pid, session in sessions.items() if session == leader.pid}
+    members |= {pid for pid in parents if _session(pid) == leader.pid}
     grown = True
     while grown:
         found = {pid for pid, parent in parents.items() if parent in members} - members
@@ -113,10 +125,8 @@ def wait_gone(processes: Iterable[Process], limit_s: float) -> bool:
     return True
 
 
-def _stat(pid: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the third on (state, parent, group, session, ...)."""
+def _session(pid: int) -> int | None:
     try:
-        text = (_PROC / str(pid) / "stat").read_text()
+        return os.getsid(pid)
     except OSError:
         return None
-    return text.rpartition(")")[2].split()

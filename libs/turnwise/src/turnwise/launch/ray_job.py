@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TextIO
 
-from turnwise.command import PreflightError, RunError
+from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.launch.follow import Follower
-from turnwise.launch.head import answers
+from turnwise.launch.head import answers, bearer
 
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 CONNECT_TIMEOUT_S = 10.0
@@ -23,11 +23,16 @@ STOP_TIMEOUT_S = 60.0
 SUBMIT_TIMEOUT_S = 60.0
 # How long a cluster may be out of reach before the run counts as lost to us.
 LOST_AFTER_S = 300.0
+# How often the rows of a job are looked at.
+LOOK_S = 5.0
 METADATA = "turnwise_run"
 
 
-def connect(address: str) -> Any:
+def connect(address: str, token: str | None = None) -> Any:
     """A client of the Jobs API.
+
+    Args:
+        token: Of a head of our own; for another cluster Ray finds the user's.
 
     Raises:
         PreflightError: ray is not installed here, or nobody answers.
@@ -40,10 +45,10 @@ def connect(address: str) -> Any:
         ) from None
     _past_the_proxy(address)
     # Ray's own client waits for as long as the network does.
-    if not answers(address, CONNECT_TIMEOUT_S):
+    if not answers(address, token, CONNECT_TIMEOUT_S):
         raise PreflightError(f"no Ray cluster answers at {address}")
     try:
-        return JobSubmissionClient(address)
+        return JobSubmissionClient(address, headers=bearer(token))
     except (ConnectionError, RuntimeError, OSError) as error:
         raise PreflightError(f"{address} is no Jobs API of Ray: {_one_line(error)}") from None
 
@@ -58,12 +63,20 @@ def _past_the_proxy(address: str) -> None:
 
 
 def submit(
-    address: str, *, job: str, entrypoint: str, environment: dict[str, str], bundle: Path, run: str
+    address: str,
+    *,
+    token: str | None,
+    job: str,
+    entrypoint: str,
+    environment: dict[str, str],
+    bundle: Path,
+    run: str,
 ) -> None:
     """Submits a job whose working folder is the unpacked bundle.
 
     Args:
         address: Of the Jobs API.
+        token: See `connect`.
         job: The job's id, new to the cluster.
         entrypoint: Shell command.
         environment: Environment variables of the job and its workers.
@@ -73,7 +86,7 @@ def submit(
     Raises:
         RunError: the cluster did not take it.
     """
-    client = connect(address)
+    client = connect(address, token)
     until = time.monotonic() + SUBMIT_TIMEOUT_S
     while True:
         try:
@@ -85,46 +98,48 @@ def submit(
             )
             return
         except (RuntimeError, ConnectionError, OSError) as error:
-            if status(address, job) is not None:
+            if status(address, job, token) is not None:
                 return
             if time.monotonic() > until:
                 raise RunError(f"{address} did not take the job: {_one_line(error)}") from None
         time.sleep(1.0)
 
 
-def status(address: str, job: str) -> str | None:
+def status(address: str, job: str, token: str | None = None) -> str | None:
     """PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED; None if the cluster does not know the job.
 
     Raises:
         PreflightError: nobody answers.
     """
-    client = connect(address)
+    client = connect(address, token)
     try:
         return str(client.get_job_status(job).value)
     except RuntimeError:
         return None
 
 
-def message(address: str, job: str) -> str:
+def message(address: str, job: str, token: str | None = None) -> str:
     """What Ray says about the job's state, or ""; the log that it adds is in the run folder."""
     try:
-        said = connect(address).get_job_info(job).message or ""
+        said = connect(address, token).get_job_info(job).message or ""
         return _one_line(said.partition(", last available logs")[0])
     except (RuntimeError, PreflightError):
         return ""
 
 
-def stop(address: str, job: str, timeout_s: float = STOP_TIMEOUT_S) -> str | None:
+def stop(
+    address: str, job: str, token: str | None = None, timeout_s: float = STOP_TIMEOUT_S
+) -> str | None:
     """Stops a job and waits until it is over; its last state.
 
     Raises:
         RunError: it is not over after `timeout_s`.
     """
-    client = connect(address)
+    client = connect(address, token)
     with contextlib.suppress(RuntimeError):
         client.stop_job(job)
     until = time.monotonic() + timeout_s
-    while (state := status(address, job)) not in (*OVER, None):
+    while (state := status(address, job, token)) not in (*OVER, None):
         if time.monotonic() > until:
             raise RunError(f"job {job} is still {state} {timeout_s:.0f} s after it was told to end")
         time.sleep(0.2)
@@ -132,7 +147,13 @@ def stop(address: str, job: str, timeout_s: float = STOP_TIMEOUT_S) -> str | Non
 
 
 def follow(
-    address: str, job: str, run_dir: Path, head_lives: Callable[[], bool], out: TextIO
+    address: str,
+    job: str,
+    token: str | None,
+    follower: Follower,
+    head_lives: Callable[[], bool],
+    look: Callable[[], None],
+    out: TextIO,
 ) -> str:
     """Shows and keeps the job's log until it is over; its last state.
 
@@ -141,27 +162,28 @@ def follow(
     Args:
         address: Of the Jobs API.
         job: The job's id.
-        run_dir: The run folder.
+        token: See `connect`.
+        follower: Takes the log; the caller closes it.
         head_lives: False once a head of our own is gone, so that nobody waits for it.
-        out: Where the log is shown.
+        look: Raises StopRun if the run goes wrong; called every `LOOK_S`.
+        out: Where is said that the job is being stopped.
 
     Raises:
         KeyboardInterrupt: the job was stopped because a person asked.
+        StopRun: the job was stopped because it went wrong.
         RunError: the head is gone, or the cluster was out of reach for `LOST_AFTER_S`.
     """
-    follower = Follower(run_dir, job, out)
-    try:
-        return _interruptible(
-            lambda: _follow(address, job, follower, head_lives), lambda: stop(address, job), out
-        )
-    finally:
-        follower.close()
+    return _interruptible(
+        lambda: _watched(_follow(address, job, token, follower, head_lives), look),
+        lambda: stop(address, job, token),
+        out,
+    )
 
 
-def fetch_log(address: str, job: str, run_dir: Path) -> None:
+def fetch_log(address: str, job: str, run_dir: Path, token: str | None = None) -> None:
     """Brings the run folder's log and metrics up to date; nothing if the cluster has no log."""
     try:
-        text = str(connect(address).get_job_logs(job))
+        text = str(connect(address, token).get_job_logs(job))
     except (RuntimeError, PreflightError):
         return
     follower = Follower(run_dir, job, None)
@@ -169,14 +191,29 @@ def fetch_log(address: str, job: str, run_dir: Path) -> None:
     follower.close()
 
 
+async def _watched(work: Coroutine[Any, Any, str], look: Callable[[], None]) -> str:
+    """`work`, until `look` raises."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([task], timeout=LOOK_S))[0]:
+            await asyncio.to_thread(look)
+        return task.result()
+    finally:
+        task.cancel()
+
+
 async def _follow(
-    address: str, job: str, follower: Follower, head_lives: Callable[[], bool]
+    address: str,
+    job: str,
+    token: str | None,
+    follower: Follower,
+    head_lives: Callable[[], bool],
 ) -> str:
     reached = time.monotonic()
     while True:
         broken = "no answer"
         try:
-            client = await asyncio.to_thread(connect, address)
+            client = await asyncio.to_thread(connect, address, token)
             reached = time.monotonic()
             async for piece in client.tail_job_logs(job):
                 follower.feed(piece)
@@ -185,7 +222,7 @@ async def _follow(
             # Whatever breaks the stream, the job goes on: ask for its state, then follow again.
             broken = _one_line(error)
         with contextlib.suppress(PreflightError):
-            state = await asyncio.to_thread(status, address, job)
+            state = await asyncio.to_thread(status, address, job, token)
             reached = time.monotonic()
             if state in OVER:
                 return str(state)
@@ -204,7 +241,7 @@ async def _follow(
 def _interruptible(
     work: Callable[[], Coroutine[Any, Any, str]], end: Callable[[], object], out: TextIO
 ) -> str:
-    """Runs `work`; the first SIGINT or SIGTERM cancels it and runs `end`."""
+    """Runs `work`; the first SIGINT or SIGTERM, or StopRun, cancels it and runs `end`."""
 
     async def main() -> str | None:
         task = asyncio.ensure_future(work())
@@ -219,7 +256,12 @@ def _interruptible(
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
-    state = asyncio.run(main())
+    try:
+        state = asyncio.run(main())
+    except StopRun as cause:
+        print(f"\nstopping the job: {cause}", file=out, flush=True)
+        end()
+        raise
     if state is None:
         print("\nstopping the job ...", file=out, flush=True)
         end()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from turnwise.config import Config, ConfigError
 from turnwise.launch.processes import Process, is_alive
 
 NAME = "launch.json"
+Url = Annotated[str, Field(pattern="^https?://")]
 
 
 class Head(Config):
@@ -20,12 +22,12 @@ class Head(Config):
 
     process: Process
     """The process that leads its session and process group."""
-    address: str
+    address: Url
     """Address of its Jobs API."""
     join: str
     """HOST:PORT that other nodes join."""
-    temp_dir: str
-    """Folder of its sessions, made by us."""
+    temp_dir: str = Field(pattern="^/.")
+    """Our folder for its sessions and its token."""
 
 
 class LaunchRecord(Config):
@@ -33,7 +35,7 @@ class LaunchRecord(Config):
 
     schema_version: Literal[1] = 1
     """Version of this file."""
-    address: str
+    address: Url
     """Address of the Jobs API that the job was submitted to."""
     job: str | None = None
     """The job's id there; None until it was submitted."""
@@ -58,15 +60,16 @@ def read_record(run_dir: Path) -> LaunchRecord | None:
     """
     path = run_dir / NAME
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from None
     try:
-        return LaunchRecord(**json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{path}: is no record of a launch: {error}") from None
+        return LaunchRecord.model_validate_json(content)
+    except ValueError as error:
+        said = " ".join(str(error).split())[:300]
+        raise ConfigError(f"{path}: is no record of a launch: {said}") from None
 
 
 def write_record(run_dir: Path, record: LaunchRecord) -> None:

@@ -7,6 +7,10 @@
 5. Attach to the cluster of `[ray] address`, or start a head of our own.
 6. Submit, and follow the log until the job is over (or leave it with `detach`).
 7. A head of our own ends with the job. Nothing is ended that `launch.json` does not name.
+8. Say what the evaluations showed, and write the report.
+
+While a job is followed its rows are watched, and one that goes wrong is ended with the cause
+(`turnwise.stopping`).
 """
 
 from __future__ import annotations
@@ -18,14 +22,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from turnwise.command import PreflightError, RunError
+from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.config import ConfigError
 from turnwise.launch import ray_job
 from turnwise.launch.bundle import write_bundle
-from turnwise.launch.head import start_head, stop_head
+from turnwise.launch.follow import Follower
+from turnwise.launch.head import TOKEN, is_ours, start_head, stop_head, token_of
 from turnwise.launch.plan import CUSTOM_CONFIG, Debug, Plan, custom_config_text, make_plan
 from turnwise.launch.preset import RunConfig, read_run
 from turnwise.launch.record import (
+    NAME,
     Head,
     LaunchRecord,
     head_is_alive,
@@ -34,7 +40,12 @@ from turnwise.launch.record import (
     records,
     write_record,
 )
-from turnwise.launch.resume import starting_point
+from turnwise.launch.result import make_report, tell_result
+from turnwise.launch.resume import iteration, starting_point
+from turnwise.launch.rules import whole
+from turnwise.launch.watch import FolderWatch
+from turnwise.method import find_method, method_name
+from turnwise.stopping import RowWatch
 
 BUNDLE = "code.zip"
 
@@ -71,7 +82,8 @@ def run(
         ConfigError: the file, the command line or the environment can't work as asked.
         PreflightError: another run of ours lives, `--load` is no starting point, or the cluster
             does not answer.
-        RunError: the head, the submission or the cluster failed.
+        RunError: the head, the submission, the cluster or the job failed.
+        StopRun: the job went wrong and was ended.
         KeyboardInterrupt: a person stopped it; the job has then ended.
     """
     out = out or sys.stdout
@@ -89,7 +101,7 @@ def run(
     if detach:
         print(f"detached; the run folder is {run_dir}", file=out, flush=True)
         return 0
-    return _finish(run_dir, record, out)
+    return _finish(run_dir, config, plan, record, out)
 
 
 def write_folder(run_dir: Path, config: RunConfig, plan: Plan) -> None:
@@ -168,8 +180,9 @@ def status(run_dir: Path, *, out: TextIO | None = None) -> int:
     state = record.ended
     if state is None and record.job is not None:
         try:
-            state = ray_job.status(record.address, record.job)
-            ray_job.fetch_log(record.address, record.job, run_dir)
+            token = token_of(record.head)
+            state = ray_job.status(record.address, record.job, token)
+            ray_job.fetch_log(record.address, record.job, run_dir, token)
         except PreflightError as error:
             print(error, file=out)
     alive = head_is_alive(record)
@@ -178,7 +191,7 @@ def status(run_dir: Path, *, out: TextIO | None = None) -> int:
     gone = "" if alive or record.head is None else ", which is gone"
     print(f"cluster: {record.address} ({own}{gone})", file=out)
     metrics = run_dir / "metrics.jsonl"
-    if metrics.is_file() and (lines := metrics.read_text(encoding="utf-8").splitlines()):
+    if metrics.is_file() and (lines := metrics.read_text(errors="replace").splitlines()):
         print(f"last metrics: {lines[-1]}", file=out)
     return 0 if state in ("PENDING", "RUNNING", "SUCCEEDED") else 4
 
@@ -187,7 +200,8 @@ def stop(run_dir: Path, *, out: TextIO | None = None) -> int:
     """Ends the job and the head that the run folder names, and nothing else.
 
     Raises:
-        ConfigError: the folder holds no run of the cluster, or it was started elsewhere.
+        ConfigError: the folder holds no run of the cluster, it was started elsewhere, or the
+            process that it names is not what it says.
         RunError: the job did not end.
     """
     out = out or sys.stdout
@@ -199,12 +213,19 @@ def stop(run_dir: Path, *, out: TextIO | None = None) -> int:
     state = record.ended
     if state is None and record.job is not None:
         try:
-            state = ray_job.stop(record.address, record.job)
-            ray_job.fetch_log(record.address, record.job, run_dir)
+            token = token_of(record.head)
+            state = ray_job.stop(record.address, record.job, token)
+            ray_job.fetch_log(record.address, record.job, run_dir, token)
         except PreflightError:
             state = "GONE"
     if head_is_alive(record):
         assert record.head is not None
+        if not is_ours(record.head):
+            raise ConfigError(
+                f"{run_dir / NAME}: process {record.head.process.pid} is no Ray head at"
+                f" {record.head.address} with the folder {record.head.temp_dir}; nothing was ended"
+                " or deleted"
+            )
         _stop_head(run_dir, record.head, out)
     write_record(run_dir, record.model_copy(update={"ended": state or "GONE", "head": None}))
     print(f"{run_dir}: {state or 'nothing was running'}", file=out, flush=True)
@@ -225,8 +246,10 @@ def _start(run_dir: Path, config: RunConfig, plan: Plan, out: TextIO) -> LaunchR
         print(f"cluster: {address}{' (own head)' if head else ''}", file=out, flush=True)
         if head is not None and plan.nodes > 1:
             print(
-                f"on each of the other {plan.nodes - 1} nodes: ray start --address={head.join} "
-                f"--num-gpus {plan.gpus_per_node}; slime waits for them",
+                f"on each of the other {plan.nodes - 1} nodes: RAY_AUTH_MODE=token"
+                f" RAY_AUTH_TOKEN_PATH=FILE ray start --address={head.join} --num-gpus"
+                f" {plan.gpus_per_node}, where FILE is a copy of {head.temp_dir}/{TOKEN}; slime"
+                " waits for them",
                 file=out,
                 flush=True,
             )
@@ -236,6 +259,7 @@ def _start(run_dir: Path, config: RunConfig, plan: Plan, out: TextIO) -> LaunchR
         write_record(run_dir, record)
         ray_job.submit(
             address,
+            token=token_of(head),
             job=job,
             entrypoint=plan.entrypoint,
             environment=plan.environment,
@@ -251,27 +275,49 @@ def _start(run_dir: Path, config: RunConfig, plan: Plan, out: TextIO) -> LaunchR
     return record
 
 
-def _finish(run_dir: Path, record: LaunchRecord, out: TextIO) -> int:
-    """Follows the job to its end; then our own head ends too."""
+def _finish(
+    run_dir: Path, config: RunConfig, plan: Plan, record: LaunchRecord, out: TextIO
+) -> int:
+    """Follows the job to its end; then our own head ends too, and the result is told."""
     assert record.job is not None
     state: str | None = "STOPPED"
     said = ""
+    token = token_of(record.head)
+    follower = Follower(run_dir, record.job, out)
+    watch = FolderWatch(run_dir, RowWatch(config.stop))
     try:
-        state = ray_job.follow(record.address, record.job, run_dir, _head_lives(record), out)
+        state = ray_job.follow(
+            record.address, record.job, token, follower, _head_lives(record), watch.look, out
+        )
         if state != "SUCCEEDED":
-            said = ray_job.message(record.address, record.job)
+            said = str(follower.error) or ray_job.message(record.address, record.job, token)
+    except StopRun as stop:
+        raise StopRun(f"job {record.job} was stopped: {stop}; {_go_on(plan)}") from None
     except RunError:
         # On a cluster of others the job may go on; `status` and `stop` still find it.
         state = None if record.head is None else "LOST"
         raise
     finally:
+        follower.close()
         if record.head is not None:
             _stop_head(run_dir, record.head, out)
         write_record(run_dir, record.model_copy(update={"ended": state, "head": None}))
+        if state == "SUCCEEDED":
+            name = method_name(find_method(config.method))
+            tell_result(run_dir, name, whole(plan.options, "--rollout-seed", 42), out)
+        make_report(run_dir, out)
     if state != "SUCCEEDED":
-        raise RunError(f"job {record.job} {state}: {said or 'see ' + str(run_dir / 'logs')}")
+        raise RunError(f"job {record.job} {state}: {said or 'no cause'}; see {run_dir / 'logs'}")
     print(f"job {record.job} {state}; the run folder is {run_dir}", file=out, flush=True)
     return 0
+
+
+def _go_on(plan: Plan) -> str:
+    """How a run that was broken off goes on."""
+    save = plan.value("--save")
+    if save is None or iteration(Path(save)) is None:
+        return "no checkpoint was saved"
+    return f"the last checkpoint is in {save}, and the same command goes on from --load"
 
 
 def _head_lives(record: LaunchRecord) -> Callable[[], bool]:

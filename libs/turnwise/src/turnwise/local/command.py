@@ -24,11 +24,11 @@ from turnwise.local.threads import choose_threads, set_threads, wait_passively
 from turnwise.method import Method, find_method, method_name
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import locked
+from turnwise.run.summary import capitalised
 
 if TYPE_CHECKING:
     from turnwise.local.experiment import Experiment, MakeEngine
     from turnwise.local.policy import LoadedPolicy
-    from turnwise.run.summary import Summary
 
 MAY_CHANGE = frozenset(
     {"config", "resume", "run_dir", "num_rollout", "save_interval", "threads", "dry_run"}
@@ -174,7 +174,7 @@ class LocalRun:
                     _report(folder)
         finally:
             await self.method.close()
-        tell(summary)
+        print(f"\n{summary.text()}")
         print(
             f"{time.perf_counter() - started:.0f} s. Run folder {folder.path},"
             f" report {folder.report}"
@@ -226,27 +226,11 @@ def announce(options: TrainOptions, experiment: Experiment[Any], folder: RunFold
     players = experiment.method.players()
     services = "".join(f"{name} {value}, " for name, value in players.items())
     print(
-        _sentence(
+        capitalised(
             f"{services}seed {options.seed}, {options.threads} torch thread(s), device"
             f" {options.device}. Run folder {folder.path}"
         )
     )
-
-
-def tell(summary: Summary) -> None:
-    """Prints the verdict, what fixed behaviours score, who took part, and what it means."""
-    print()
-    print(summary.verdict())
-    for name, score in summary.baselines.items():
-        print(_sentence(f"{name} scores {100 * score:.1f} % here."))
-    if summary.services:
-        print(_sentence("; ".join(f"{name}: {value}" for name, value in summary.services.items())))
-    for sentence in summary.claim:
-        print(f"- {sentence}")
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _report(folder: RunFolder) -> None:

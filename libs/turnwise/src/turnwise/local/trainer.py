@@ -43,6 +43,7 @@ from turnwise.local.update import (
 from turnwise.method import play
 from turnwise.objective import token_weights
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
+from turnwise.stopping import logprobs_differ
 from turnwise.trials import Estimate, Trial, by_task, mean_score
 
 TaskT = TypeVar("TaskT")
@@ -206,12 +207,9 @@ class Trainer(Generic[TaskT]):
         return updates, difference
 
     def _check_difference(self, difference: float, step: int) -> None:
-        if difference > self.options.max_logprob_diff:
-            raise RunError(
-                f"step {step}: engine and trainer differ by {difference:.3g} in the log-prob of a"
-                f" sampled token (--max-logprob-diff {self.options.max_logprob_diff:g}): the two"
-                " do not compute the same policy"
-            )
+        what = "the log-prob of a sampled token"
+        if said := logprobs_differ(difference, self.options.max_logprob_diff, what):
+            raise RunError(f"step {step}: {said}")
 
     def _rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
         options = self.options

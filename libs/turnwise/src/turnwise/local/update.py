@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from turnwise.command import RunError
 from turnwise.local.forward import prepare, token_logprobs
 from turnwise.objective import KL_CLAMP
+from turnwise.stopping import not_finite
 
 Floats = NDArray[np.float32]
 
@@ -239,10 +240,9 @@ class Updater:
             difference = max(difference, float((logprobs_N.detach() - rollout).abs().max()))
         largest = settings.clip_grad or torch.inf
         norm = float(nn.utils.clip_grad_norm_(self.parameters, largest))
-        if not (np.isfinite(norm) and np.isfinite(loss)):
+        if said := not_finite({"loss": loss, "gradient norm": norm}):
             raise RunError(
-                f"the update is not finite: loss {loss}, gradient norm {norm}, "
-                f"largest rollout/trainer log-prob difference {difference:.3g}"
+                f"{said}, largest rollout/trainer log-prob difference {difference:.3g}"
             )
         self.optimizer.step()
         return UpdateMetrics(

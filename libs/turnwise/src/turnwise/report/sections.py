@@ -22,17 +22,18 @@ MAX_ROWS = 200
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of which some may be left out: `total` is how many there were."""
+    """Rows of which some may be left out: `total` is how many there were, all in `file`."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     total: int
+    file: str = "metrics.jsonl"
 
     @property
     def note(self) -> str:
         if len(self.rows) == self.total:
             return ""
-        return f"{len(self.rows)} of {self.total} rows, evenly chosen; all are in metrics.jsonl."
+        return f"{len(self.rows)} of {self.total} rows, evenly chosen; all are in {self.file}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,17 +259,23 @@ def measure_rows(run: RunData) -> Table:
         measures = run.summary.measures
     elif run.evals:
         measures = (Measure(name="score", estimate=mean_score(run.evals[-1].scores)),)
-    rows = [
-        (
-            measure.name,
-            number(measure.estimate.mean, ".1%"),
-            number(measure.estimate.stderr, ".1%"),
-            f"{measure.estimate.tasks:,}",
-            f"{measure.estimate.trials:,}",
-        )
-        for measure in measures
+    return _measures(measures)
+
+
+def part_tables(run: RunData) -> dict[str, Table]:
+    """What an evaluation found on each part of its tasks."""
+    if not isinstance(run.summary, EvalSummary):
+        return {}
+    return {name: _measures(measures) for name, measures in run.summary.parts.items()}
+
+
+def more_tables(run: RunData) -> list[tuple[str, Sequence[str], Table]]:
+    """Title, sentences and rows of what a benchmark shows beside its measures."""
+    tables = run.summary.tables if isinstance(run.summary, EvalSummary) else ()
+    return [
+        (one.title, one.before, Table(one.head, thinned(one.rows), len(one.rows), "summary.json"))
+        for one in tables
     ]
-    return Table(("", "value", "standard error", "tasks", "scored trials"), rows, len(rows))
 
 
 def meanings(run: RunData) -> list[str]:
@@ -330,6 +337,25 @@ def thinned(rows: Sequence[Any]) -> list[Any]:
 def counts(values: Mapping[str, int]) -> str:
     """`user 3, engine 1`."""
     return ", ".join(f"{name} {count:,}" for name, count in values.items() if count)
+
+
+def _measures(measures: Sequence[Measure]) -> Table:
+    """Bounds have columns where a lost trial could change something."""
+    open_ = any(measure.low != measure.high for measure in measures)
+    rows = [
+        (
+            measure.name,
+            number(measure.estimate.mean, ".1%"),
+            number(measure.estimate.stderr, ".1%"),
+            *([number(measure.low, ".1%"), number(measure.high, ".1%")] if open_ else []),
+            f"{measure.estimate.tasks:,}",
+            f"{measure.estimate.trials:,}",
+        )
+        for measure in measures
+    ]
+    bounds = ("lost = failed", "lost = passed") if open_ else ()
+    head = ("", "value", "standard error", *bounds, "tasks", "scored trials")
+    return Table(head, rows, len(rows))
 
 
 def _ledger_line(name: str, row: LedgerRow, coverage: float | None) -> LedgerLine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -91,6 +92,23 @@ def check_leaf(found: Any, where: str, field: str) -> None:
             f"{where}: {field}: expected a JSON value, found {type(found).__name__}; write it as"
             " text or as a number"
         )
+
+
+def check_label(value: Any, where: str, key: str) -> None:
+    """
+    Raises:
+        ConfigError: naming `where` and the field: a label, or what it holds, is no JSON value, is
+            not finite, or is a text that `check_text` refuses.
+    """
+    for field, found in leaves(value, key):
+        check_leaf(found, where, field)
+        if isinstance(found, float) and not math.isfinite(found):
+            raise ConfigError(
+                f"{where}: {field}: is {found}, which nothing equals; write the answer, a large"
+                " number as text, or leave the row out"
+            )
+        if isinstance(found, str):
+            check_text(found, where, field)
 
 
 def shown(value: Any) -> str:

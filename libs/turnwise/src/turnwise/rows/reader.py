@@ -26,7 +26,6 @@ Whether a label can be graded is the method's to say: `turnwise.answers.labels` 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,9 @@ from turnwise.config import ConfigError
 from turnwise.rows import Row
 from turnwise.rows.checks import (
     check_characters,
+    check_label,
     check_leaf,
     check_prompt,
-    check_text,
     leaves,
     shown,
 )
@@ -120,15 +119,7 @@ def _tools(record: Record, key: str) -> Any:
 
 def _label(record: Record, key: str) -> Any:
     value = _value(record, key, "--label-key")
-    for field, found in leaves(value, key):
-        check_leaf(found, record.where, field)
-        if isinstance(found, float) and not math.isfinite(found):
-            raise ConfigError(
-                f"{record.where}: {field}: is {found}, which nothing equals; write the answer, a"
-                " large number as text, or leave the row out"
-            )
-        if isinstance(found, str):
-            check_text(found, record.where, field)
+    check_label(value, record.where, key)
     return value
 
 

@@ -78,6 +78,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return f"No rise is shown: {change}; {MIN_ERRORS:g} standard errors would show one."
 
 
+    def text(self) -> str:
+        """The verdict, what fixed behaviours score, who took part, and what it means."""
+        lines = [self.verdict()]
+        for name, score in self.baselines.items():
+            lines.append(capitalised(f"{name} scores {100 * score:.1f} % here."))
+        if self.services:
+            said = "; ".join(f"{name}: {value}" for name, value in self.services.items())
+            lines.append(capitalised(said))
+        return "\n".join([*lines, *(f"- {sentence}" for sentence in self.claim)])
+
+
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
     """One number of an evaluation.
 
@@ -85,11 +96,23 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
         name: `pass^2`, `avg@8`.
         estimate: With its error and the number of tasks that could tell.
         meaning: What it says, in a sentence; several measures may share one.
+        low, high: With every lost trial failed, and passed; None where that is not known.
     """
 
     name: str
     estimate: Estimate
     meaning: str = ""
+    low: float | None = None
+    high: float | None = None
+
+
+class SummaryTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of an evaluation, with sentences before it."""
+
+    title: str
+    before: tuple[str, ...] = ()
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
 
 
 class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +130,11 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
         compared: How another run of the same tasks did against this one, in words.
         replayed: Lost trials that were played again; the ledger holds them.
         claim: What the score means and what it does not, one sentence each.
+        parts: The measures of each part of the tasks, such as a data set, where there are several.
+        notes: What else is to say about the numbers, one sentence each.
+        tables: What the benchmark shows beside its measures.
+        totals: Sums of the episodes' numbers, lost ones included.
+        usd: What the policy cost in US dollars; 0 without prices.
     """
 
     kind: Literal["eval"] = "eval"
@@ -121,6 +149,11 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
     replayed: int = 0
     lost_as_failed: float | None = None
     compared: str = ""
+    parts: dict[str, tuple[Measure, ...]] = {}
+    notes: tuple[str, ...] = ()
+    tables: tuple[SummaryTable, ...] = ()
+    totals: dict[str, float] = {}
+    usd: float = 0.0
 
     def verdict(self) -> str:
         """One sentence for people."""
@@ -142,6 +175,11 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AnySummary = Summary | EvalSummary
+
+
+def capitalised(text: str) -> str:
+    """The text as a sentence of its own; capitals within it stay."""
+    return text[:1].upper() + text[1:]
 
 
 def percent(estimate: Estimate) -> str:
@@ -190,14 +228,21 @@ def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
             for key, item in value.items()
         }
 
-    row = {key: estimate(value) for key, value in row.items()}
-    if isinstance(row.get("measures"), list):
-        row["measures"] = [
-            {key: estimate(value) for key, value in measure.items()}
+    def measures(value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        return [
+            {key: estimate(item) for key, item in measure.items()}
             if isinstance(measure, dict)
             else measure
-            for measure in row["measures"]
+            for measure in value
         ]
+
+    row = {
+        key: measures(value) if key == "measures" else estimate(value) for key, value in row.items()
+    }
+    if isinstance(row.get("parts"), dict):
+        row["parts"] = {name: measures(value) for name, value in row["parts"].items()}
     if row.get("coverage", 0) is None:
         row["coverage"] = math.nan
     return row

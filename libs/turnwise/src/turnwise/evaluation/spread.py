@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+
 from turnwise.evaluation.estimates import Table
 
 

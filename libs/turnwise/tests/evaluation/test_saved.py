@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from turnwise.config import ConfigError
-
-from apps.evaluators.aime.saved import read_saved
+from turnwise.evaluation.saved import read_saved
 
 
 def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -15,18 +14,21 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
-def test_labels_are_read_as_those_of_data_files(tmp_path: Path, encoding: str) -> None:
-    labels = [" 033 ", 33.0, "So <<30+3=33>>.\n#### 33", {"ground_truth": "33"}]
+def test_a_label_is_any_json_value(tmp_path: Path, encoding: str) -> None:
+    labels = [" 033 ", 33.0, None, {"cities": [["Paris"]]}]
     rows = [{"question": f"q{n}", "label": label, "output": "o"} for n, label in enumerate(labels)]
     (run,) = read_saved(write(tmp_path / "a.json", json.dumps(rows), encoding))
-    assert [saved.label for saved in run.outputs] == ["033", "33", "33", "33"]
+    assert [saved.label for saved in run.outputs] == labels
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
         ('"label": NaN, "output": "o"', "record [0]: label: is nan"),
-        ('"label": null, "output": "o"', "record [0]: label: expected a text or a number"),
+        ('"label": 1, "output": "o", "score": 1%s' % ("0" * 400), "score: expected a number"),
+        ('"label": 1, "output": "o", "trial": 10000', "trial: expected a number from 0 to 9999"),
+        ('"label": 1, "output": "o", "trial": 1%s' % ("0" * 400), "trial: expected a number"),
+        ('"label": 1, "output": "o", "kind": []', "record [0]: "),
         ('"label": "\\frac12", "output": "o"', "record [0]: label: holds the control character"),
         ('"label": 1, "output": "o", "score": NaN', "score: expected a number, found nan"),
         ('"label": 1, "output": "o", "score": 1e400', "score: expected a number, found inf"),

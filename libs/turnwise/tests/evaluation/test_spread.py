@@ -3,10 +3,10 @@
 import math
 
 import pytest
+from turnwise.command import run_command
+from turnwise.evaluation.best_of import best_of
 from turnwise.evaluation.estimates import Attempt
-
-from apps.evaluators.aime.best_of import best_of
-from apps.evaluators.aime.spread import chance_of_best, expected_best, single_runs
+from turnwise.evaluation.spread import chance_of_best, expected_best, single_runs
 
 
 def table(**rows: list[float | None]) -> dict[str, list[Attempt]]:
@@ -52,8 +52,10 @@ def test_the_published_maximum_is_what_chance_gives(capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("flag", "value"), [("--runs", "0"), ("--deviation", "0"), ("--mean", "-1")]
 )
-def test_numbers_that_make_no_sense_exit_with_2(flag: str, value: str) -> None:
+def test_numbers_that_make_no_sense_exit_with_2(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     numbers = {"--runs": "2", "--mean": "1", "--deviation": "1", "--claimed": "2", flag: value}
-    with pytest.raises(SystemExit) as caught:
-        best_of([word for pair in numbers.items() for word in pair])
-    assert caught.value.code == 2
+    argv = [word for pair in numbers.items() for word in pair]
+    assert run_command(best_of, argv) == 2
+    assert flag in capsys.readouterr().err

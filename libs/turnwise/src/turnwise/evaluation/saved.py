@@ -9,21 +9,21 @@ records with several `rollout_id`s, holds several runs.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from turnwise.answers.labels import read_answer
 from turnwise.config import ConfigError
-from turnwise.episode import Boundary, Ending, Limit
-from turnwise.rows.checks import check_text
+from turnwise.episode import Boundary, Ending, Limit, as_score
+from turnwise.evaluation.folder import EvalFolder
+from turnwise.evaluation.options import MAX_TRIALS
+from turnwise.evaluation.tasks import TASKS
+from turnwise.rows.checks import check_label, check_text
 from turnwise.run.jsonl import parse_line, read_lines
 
-from apps.evaluators.aime.attempts import PROBLEMS, TRIALS, open_journal, read_problems
-
 RUN_KEY = "rollout_id"
+TRIALS = "trials.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,21 @@ class Saved:
     """One saved output.
 
     Attributes:
-        question, label: What was asked and what is right.
+        question, label: What was asked and what is right; the label is any JSON value.
         output: The final text; the prediction as a boxed answer where only that was saved.
         score: As saved; None where there was none.
         ending: How the attempt ended; finished where the file does not say.
-        attempt: Which one at its question; None where that was not saved.
+        where: For errors.
+        trial: Which one of its question; None where that was not saved.
     """
 
     question: str
-    label: str
+    label: Any
     output: str
     score: float | None
     ending: Ending
-    attempt: int | None = None
+    where: str
+    trial: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def read_saved(path: Path) -> list[SavedRun]:
     Raises:
         ConfigError: naming file and place, what was found and what is expected.
     """
-    if path.name == TRIALS and path.with_name(PROBLEMS).is_file():
+    if path.name == TRIALS and path.with_name(TASKS).is_file():
         path = path.parent
     if path.is_dir():
         return [_own_folder(path)]
@@ -83,17 +85,29 @@ def read_saved(path: Path) -> list[SavedRun]:
 
 
 def _own_folder(path: Path) -> SavedRun:
-    problems = {problem.id: problem for problem in read_problems(path)}
+    folder = EvalFolder.open(path)
+    tasks = {task.id: task for task in folder.tasks}
     outputs = []
-    for row in open_journal(path).rows():
-        if row.task_id not in problems:
-            raise ConfigError(f"{path / TRIALS}: {row.task_id} is not one of its problems")
-        problem = problems[row.task_id]
+    for number, row in enumerate(folder.journal.rows(), start=1):
+        where = f"{folder.journal.path}: trial {number}"
+        if row.task_id not in tasks:
+            raise ConfigError(f"{where}: {row.task_id} is not one of its tasks")
+        if row.output is None and row.score is not None:
+            raise ConfigError(f"{where}: its output was not saved; the score is the method's own")
+        task = tasks[row.task_id]
         outputs.append(
-            Saved(problem.question, problem.label, row.output, row.score, row.ending, row.trial)
+            Saved(
+                question=task.question,
+                label=task.label,
+                output=row.output or "",
+                score=row.score,
+                ending=row.ending,
+                where=where,
+                trial=_trial(row.trial, where),
+            )
         )
     if not outputs:
-        raise ConfigError(f"{path / TRIALS}: holds no attempt")
+        raise ConfigError(f"{folder.journal.path}: holds no trial")
     return SavedRun(path.resolve().name, outputs)
 
 
@@ -133,20 +147,23 @@ def _record(value: Any, where: str) -> Saved:
     if not isinstance(question, str) or not question.strip():
         raise ConfigError(f"{where}: question: expected a text, found {question!r:.80}")
     check_text(question, where, "question")
-    label = read_answer(value["label"], where)
-    score = value.get("score")
-    if isinstance(score, bool) or not (
-        score is None or isinstance(score, int | float) and math.isfinite(score)
-    ):
-        raise ConfigError(f"{where}: score: expected a number, found {score!r:.80}")
+    check_label(value["label"], where, "label")
     return Saved(
         question=question,
-        label=label,
+        label=value["label"],
         output=_output(value, where),
-        score=score,
+        score=_score(value.get("score"), where),
         ending=_ending(value, where),
-        attempt=_attempt(value, where),
+        where=where,
+        trial=None if value.get("trial") is None else _trial(value["trial"], where),
     )
+
+
+def _score(value: Any, where: str) -> float | None:
+    try:
+        return None if value is None else as_score(value)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{where}: score: expected a number, found {value!r:.80}") from None
 
 
 def _output(value: Mapping[str, Any], where: str) -> str:
@@ -161,11 +178,12 @@ def _output(value: Mapping[str, Any], where: str) -> str:
     raise ConfigError(f"{where}: prediction: expected a text, found {prediction!r:.80}")
 
 
-def _attempt(value: Mapping[str, Any], where: str) -> int | None:
-    found = value.get("trial")
-    if found is None or (isinstance(found, int) and not isinstance(found, bool) and found >= 0):
+def _trial(found: Any, where: str) -> int:
+    if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < MAX_TRIALS:
         return found
-    raise ConfigError(f"{where}: trial: expected a number from 0 on, found {found!r:.80}")
+    raise ConfigError(
+        f"{where}: trial: expected a number from 0 to {MAX_TRIALS - 1}, found {found!r:.80}"
+    )
 
 
 def _ending(value: Mapping[str, Any], where: str) -> Ending:
@@ -179,5 +197,5 @@ def _ending(value: Mapping[str, Any], where: str) -> Ending:
             None if boundary is None else Boundary(boundary),
             value.get("error"),
         )
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ConfigError(f"{where}: {error}") from None

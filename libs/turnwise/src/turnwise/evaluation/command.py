@@ -1,0 +1,190 @@
+"""The command of every evaluator: options, method, and which of three things is to be done.
+
+    exit_code = evaluate_method("tau", argv)                  # a method by its own reward
+    exit_code = evaluate_method("my_agent:MyAgent", argv)     # one of your own
+    exit_code = evaluate_benchmark(MyBenchmark(), argv)       # what apps/evaluators are
+
+A method is evaluated; or two evaluations are compared (`--compare A B`); or saved outputs are
+graded again (`--rescore`), where the benchmark grades outputs. Nothing here imports torch before
+the line is read.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from turnwise.arguments import named_option, parse_args, parse_sections, without_option
+from turnwise.command import run_command
+from turnwise.config import ConfigError, field_names, load_toml
+from turnwise.evaluation.benchmark import Benchmark
+from turnwise.local.threads import wait_passively
+from turnwise.method import Method, find_method, method_name
+from turnwise.run.folder import RunFolder
+
+AnyMethod = Method[Any, Any]
+ANEW = frozenset({"config", "resume", "run_dir", "dry_run", "compare_with"})
+"""Options that an evaluation which goes on does not take over from its beginning."""
+CODES = (
+    "Exit codes: 0 ok, 2 usage or configuration, 3 a service does not answer, 4 run failed,"
+    " 130 interrupted."
+)
+
+
+def evaluate_method(method: str | type[AnyMethod], argv: Sequence[str]) -> int:
+    """Evaluates a method by its own reward; returns the exit code.
+
+    Args:
+        method: A name of `apps.trainers`, an import path `package.module:Class`, or the class.
+        argv: Options of the evaluation (`EvalOptions`) and, under its own name or `method`, of the
+            method.
+
+    Raises:
+        ConfigError, PreflightError, RunError: see `turnwise.command`.
+    """
+    return evaluate_benchmark(Benchmark(), argv, method=method)
+
+
+def evaluate_benchmark(
+    benchmark: Benchmark, argv: Sequence[str], *, method: str | type[AnyMethod] | None = None
+) -> int:
+    """The command of a benchmark; returns the exit code.
+
+    Args:
+        method: Who plays, in place of --method.
+
+    Raises:
+        ConfigError, PreflightError, RunError: see `turnwise.command`.
+    """
+    # Read once, when torch is imported.
+    wait_passively()
+    if _given(argv, "--compare") or _given(argv, "--rescore"):
+        return _read_again(benchmark, argv)
+    line = _Line(benchmark, argv, method)
+    if line.options.dry_run:
+        print(json.dumps(line.config(), indent=2))
+        return 0
+    # Imported here, since it imports NumPy and more, which --help does not need.
+    from turnwise.evaluation.run import Evaluation
+
+    return Evaluation(benchmark, line.options, line.cls(line.section), line.config()).run()
+
+
+class _Line:
+    """A command line that plays, read.
+
+    Attributes:
+        cls: The method.
+        options: Of the benchmark.
+        section: The method's options.
+    """
+
+    def __init__(
+        self, benchmark: Benchmark, argv: Sequence[str], method: str | type[AnyMethod] | None
+    ) -> None:
+        started = _started(argv)
+        name = method or named_option(argv, "--method") or started.get("method")
+        name = name or benchmark.method
+        if not isinstance(name, str | type) or not name:
+            raise ConfigError(
+                "--method: name one of apps/trainers, or the import path package.module:Class of"
+                " your own; --help after it lists its options"
+            )
+        own = benchmark.methods.get(name) if isinstance(name, str) else None
+        self.cls = own or find_method(name)
+        self._benchmark, self._section = benchmark, method_name(self.cls)
+        self._argv = without_option(argv, "--method")
+        known = benchmark.Options.model_fields
+        before = {key: value for key, value in started.items() if key in known} | {
+            "method": name if isinstance(name, str) else self._section
+        }
+        fixed = {**_table(started, self._section), **self._method_file()}
+        # Read twice, since what the method has for defaults depends on the benchmark's options.
+        self.options, _ = self._read({**before, self._section: fixed})
+        defaults = {**benchmark.method_defaults(self.options), **fixed}
+        self.options, self.section = self._read({**before, self._section: defaults})
+        if self.options.method != before["method"]:
+            raise ConfigError("method is chosen on the command line, --method")
+
+    def config(self) -> dict[str, Any]:
+        """What config.json holds."""
+        return {
+            **self.options.model_dump(mode="json"),
+            self._section: self.section.model_dump(mode="json"),
+        }
+
+    def _read(self, defaults: Mapping[str, Any]) -> tuple[Any, Any]:
+        parsed = parse_sections(
+            self._benchmark.Options,
+            {self._section: self.cls.Options},
+            self._argv,
+            prog=_prog(self._benchmark, self._section),
+            description=f"{self._benchmark.description} {CODES}",
+            defaults=defaults,
+            aliases={"method": self._section},
+        )
+        return parsed.options, parsed.sections[self._section]
+
+    def _method_file(self) -> dict[str, Any]:
+        given = named_option(self._argv, "--method-config")
+        if given is None:
+            return {}
+        found = load_toml(Path(given), "--method-config")
+        return field_names(self.cls.Options, found, f"{given}: ")
+
+
+def _read_again(benchmark: Benchmark, argv: Sequence[str]) -> int:
+    """Compares or grades what other runs have left; nobody plays."""
+    options: Any = parse_args(
+        benchmark.Options,
+        argv,
+        prog=_prog(benchmark, "evaluate"),
+        description=f"{benchmark.description} {CODES}",
+    )
+    if options.dry_run:
+        print(options.model_dump_json(indent=2))
+        return 0
+    if options.compare is not None:
+        from turnwise.evaluation.rescore import compare_runs
+
+        return compare_runs(benchmark, options)
+    from turnwise.evaluation.rescore import rescore
+
+    return rescore(benchmark, options)
+
+
+def _started(argv: Sequence[str]) -> dict[str, Any]:
+    """The options that the evaluation to go on with was started with; none where none goes on."""
+    given = named_option(argv, "--run-dir")
+    if given is None or not _given(argv, "--resume"):
+        return {}
+    found = RunFolder.open(Path(given)).read_config()
+    return {name: value for name, value in found.items() if name not in ANEW}
+
+
+def _table(started: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = started.get(name, {})
+    if not isinstance(found, dict):
+        raise ConfigError(f"config.json: {name}: expected an object, found {found!r:.60}")
+    return found
+
+
+def _given(argv: Sequence[str], flag: str) -> bool:
+    return any(word == flag or word.startswith(f"{flag}=") for word in argv)
+
+
+def _prog(benchmark: Benchmark, name: str) -> str:
+    return f"{benchmark.name or name}:eval"
+
+
+def main() -> None:
+    """`./pants run libs/turnwise:evaluate -- --method NAME ...`, for any method."""
+    sys.exit(run_command(partial(evaluate_benchmark, Benchmark()), sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()
