@@ -13,10 +13,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from toolparse.driver.run import Run
+from toolparse.driver.tools import ToolSet
+from toolparse.fast.bare import bare_objects
+from toolparse.fast.tagged import Tags
 from toolparse.grammars.call_object import Keys, objects
 from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Span, Written, skip_space
 from toolparse.grammars.tagged_json import TaggedJson, json_fault
 from toolparse.repair import json_text
+from toolparse.result.model import Parsed, Source
 from toolparse.scan.find import find_any
 from toolparse.scan.json_value import json_value
 
@@ -313,6 +317,22 @@ class BareObjects(TaggedJson):
         super().__init__(tag, b"\x00", (b"name",), (b"parameters", b"arguments"))
         self.separator = separator
         self.keys = Keys(("name",), ("parameters", "arguments"))
+
+    def framed(
+        self,
+        think: tuple[tuple[bytes, bytes], ...],
+        texts: tuple[bytes, ...] = (),
+        stops: tuple[bytes, ...] = (),
+    ) -> None:
+        super().framed(think, texts, stops)
+        if self.separator == b";" and len(think) == 1 and not texts:
+            keys = (self.names, self.arguments)
+            self.tags = Tags(self.open, b"", *keys, think[0], self.stops)
+
+    def fast(self, source: Source, tools: ToolSet | None, thinking: bool) -> Parsed | None:
+        if self.tags is None:
+            return None
+        return bare_objects(source, self.tags, self, tools, thinking)
 
     def write(self, calls: Sequence[Written]) -> str:
         written = [json.dumps(item, ensure_ascii=False) for item in objects(self.keys, calls)]

@@ -19,7 +19,7 @@ from typing import Any
 
 from toolparse.driver.run import Run
 from toolparse.driver.tools import Misfit, ToolSet
-from toolparse.fast.tagged import PairTags, tagged_pairs
+from toolparse.fast.pairs import PairTags, tagged_pairs
 from toolparse.grammars.grammar import NEED_MORE, WAIT, Fault, Grammar, Repaired, Span, skip_space
 from toolparse.grammars.pair_writer import PairWriter
 from toolparse.grammars.tagged_json import json_fault
