@@ -76,7 +76,7 @@ def test_it_has_every_setting_of_the_published_run() -> None:
 
 def test_the_turn_mean_reaches_slime_and_the_method_its_options() -> None:
     made = plan()
-    assert made.value("--rollout-data-postprocess-path") == "turnwise.slime.turn_mean"
+    assert made.value("--rollout-data-postprocess-path") == "turnwise.slime.train_data"
     sent = dict(made.custom_config["turnwise"])
     assert sent.pop("method") == "agentflow"
     options = AgentFlowOptions(**sent)

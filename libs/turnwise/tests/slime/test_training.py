@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # pants: no-infer-dep
     generate_and_rm_group,
 )
@@ -15,8 +16,14 @@ from slime.utils.types import Sample  # type: ignore[import-not-found]  # pants:
 from slime_standin.contract import to_train_data
 from slime_standin.errands import Courier, spoken
 from turnwise.objective import rollout_mask_sums
-from turnwise.slime import turn_mean
+from turnwise.slime import train_data
 from turnwise.testing.servers import Call, FakeSGLang, Turn, status
+
+
+@pytest.fixture(autouse=True)
+def own_tracker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging_utils, "log", logging_utils.log)
+
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
 TURN_MEAN = {"method": "slime_standin.methods:TwoSegments", "objective": "turn-mean"}
@@ -60,7 +67,7 @@ async def test_each_turn_is_divided_by_its_own_tokens_times_the_turns_of_its_rol
     # Turns of a rollout lie on several ranks.
     for places in ([0, 2, 4], [1, 3], [5]):
         part = rank(data, places)
-        turn_mean(arguments, 0, part)
+        train_data(arguments, 0, part)
         assert part["rollout_mask_sums"].tolist() == [expected[place] for place in places]
 
 
@@ -78,7 +85,7 @@ async def test_a_lost_episode_is_a_turn_without_a_loss(
     group = await generate_and_rm_group(arguments, rows(1, 2, 3), PARAMS)
     data = to_train_data(arguments, [group])
     part = rank(data, list(range(5)))
-    turn_mean(arguments, 0, part)
+    train_data(arguments, 0, part)
     at = [place for place, mask in enumerate(data["loss_masks"]) if not sum(mask)]
     assert len(at) == 1 and part["round_number"][at[0]] == 1
     assert part["rollout_mask_sums"][at[0]] == 0
@@ -91,8 +98,11 @@ async def test_without_the_objective_the_samples_say_nothing_of_turns(
     group = await generate_and_rm_group(arguments, rows(1, 2), PARAMS)
     data = to_train_data(arguments, [group])
     assert "round_number" not in data
+    part = rank(data, [0])
+    train_data(arguments, 0, part)
+    assert part["rollout_mask_sums"].tolist() == [data["rollout_mask_sums"][0]]
     with pytest.raises(KeyError, match="round_number: the samples do not say"):
-        turn_mean(arguments, 0, rank(data, [0]))
+        train_data(args(turnwise=TURN_MEAN), 0, rank(data, [0]))
 
 
 @pytest.mark.parametrize("alike", [False, True])

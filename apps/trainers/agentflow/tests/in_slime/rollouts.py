@@ -233,7 +233,7 @@ def _compare_weights(
     """
     if objective == "turn-mean":
         for part in parts:
-            load_function("turnwise.slime.turn_mean")(args, 0, part)
+            load_function("turnwise.slime.train_data")(args, 0, part)
     found = reducer.weights(parts, per_token=args.calculate_per_token_loss)
     counts = [sum(mask) for mask in train_data["loss_masks"]]
     assert sorted(found) == list(range(len(counts)))

@@ -63,7 +63,7 @@ def test_training_abort_evaluation_and_conversion_run_in_slimes_own_code() -> No
     assert {name for one in torn for name in one["lost by"]} == {"engine", "sandbox"}
     assert seen["abort"]["cancelled"] > 0
     assert 0 < seen["evaluation"]["eval/problems/coverage"] < 1
-    assert "most of the last to sandbox" in seen["no sandbox"]
+    assert "lost to sandbox" in seen["no sandbox"]
 
 
 def test_slimes_contract_tests_pass_with_our_hooks() -> None:

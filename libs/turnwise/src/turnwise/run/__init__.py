@@ -2,10 +2,14 @@
 
 runs/<method>-<time>/
   config.json       the resolved configuration
-  metrics.jsonl     one row per training step and evaluation (`metrics`)
+  metrics.jsonl     one row per training step and evaluation; slime's own numbers (`metrics`)
   episodes.jsonl    traces of selected episodes (`traces`, `authors`)
   summary.json      before and after, or an evaluation's result, and what it means (`summary`)
   report.html       made from the above (`turnwise.report`)
   checkpoints/      step_N, complete when manifest.json is there
   logs/
+
+A row is on the disk when it is known, and the traces of the episodes that it counts before it. On a
+cluster the hooks write it where they run (`turnwise.slime.files`); from a node without the folder
+the rows come through the job's log (`relay`).
 """

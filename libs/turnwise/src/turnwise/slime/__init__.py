@@ -19,7 +19,7 @@ these samples. Written for slime 0.3.1 at commit 624b824a; this package alone im
 from turnwise.slime.hooks import close, generate
 from turnwise.slime.logs import eval_log, rollout_log
 from turnwise.slime.rewards import dynamic_filter, post_process_rewards, reward_func
-from turnwise.slime.training import train_data, turn_mean
+from turnwise.slime.training import train_data
 
 __all__ = [
     "close",
@@ -30,5 +30,4 @@ __all__ = [
     "reward_func",
     "rollout_log",
     "train_data",
-    "turn_mean",
 ]

@@ -128,6 +128,7 @@ class Accounts:
         self._lost_groups: LostGroups | None = None
         self._open: set[str] = set()
         self._lag: LagMonitor | None = None
+        self._began = 0.0
         self._begin_period()
 
     @property

@@ -189,8 +189,9 @@ def _load_tokenizer(checkpoint: str) -> Any:
 def _tool_format(args: Any, method: Method[Any, Any], profile: tokendelta.Profile) -> str:
     """The method's option, else the server's parser, else what the template writes; said where it
     was not asked for."""
-    if method.options.tool_format is not None:
-        return method.options.tool_format
+    given: str | None = method.options.tool_format
+    if given is not None:
+        return given
     server = getattr(args, "sglang_tool_call_parser", None)
     if server is not None:
         if server not in toolparse.formats():

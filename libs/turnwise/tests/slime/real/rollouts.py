@@ -190,7 +190,7 @@ def _turn_mean(args: Any) -> dict[str, Any]:
     sums = dict(zip(trained, expected, strict=True))
     compared = 0
     for part in manager._split_train_data_by_dp(train_data):
-        load_function("turnwise.slime.turn_mean")(args, 0, part.inner)
+        load_function("turnwise.slime.train_data")(args, 0, part.inner)
         found = part.inner["rollout_mask_sums"].tolist()
         for place, value in zip(part.inner["partition"], found, strict=True):
             assert value == sums.get(place, 0), (place, value)
