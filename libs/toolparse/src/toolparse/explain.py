@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -122,4 +123,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # As other filters: where nobody reads on, it ends.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())
