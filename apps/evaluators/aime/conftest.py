@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from apps.evaluators.aime.options import EvalOptions
 from turnwise.engine.scripted import ScriptedEngine, reply
+from turnwise.evaluation import policies, run
+from turnwise.evaluation.policies import Loaded
 
-from apps.evaluators.aime import fakes, policies
 from apps.evaluators.aime.fakes import byte_tokenizer
 
 
@@ -22,12 +20,7 @@ class LastingEngine(ScriptedEngine):
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> ScriptedEngine:
     """In the place of the embedded engine."""
-    tokenizer = byte_tokenizer()
     made = LastingEngine(lambda prompt: reply([5, 2]))
-
-    def local(options: EvalOptions) -> tuple[ScriptedEngine, Any, int]:
-        return made, tokenizer, 512
-
-    monkeypatch.setattr(policies, "_local_engine", local)
-    fakes.made.clear()
+    monkeypatch.setattr(run, "load", lambda *given: Loaded(None, byte_tokenizer(), 512))
+    monkeypatch.setattr(policies, "_engine", lambda *given: made)
     return made

@@ -1,108 +1,28 @@
-"""Stand-ins for tests: a method that knows the answers, an endpoint, a policy of few weights."""
+"""Stand-ins for tests: an endpoint, a policy of few weights."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import torch
 from aiohttp import web
-from apps.evaluators.aime.attempts import AttemptRow, open_journal, write_problems
-from apps.evaluators.aime.run import evaluate_here
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from turnwise.command import run_command
-from turnwise.config import ConfigError
-from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit
-from turnwise.method import Job, Method
-from turnwise.run.folder import RunFolder
+from turnwise.evaluation.command import evaluate_benchmark
 
-from apps.evaluators.aime.problems import Problem
+from apps.evaluators.aime.benchmark import Aime
 
 Json = dict[str, Any]
-METHOD = f"{__name__}:make_method"
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
-
-
-class KnowingMethod(Method):
-    """Samples one turn, then answers right where the attempt's number and the problem's are even
-    together, and wrong otherwise.
-
-    Options, all by rollout id: `lose`, `stop`, `crash`, `interrupt`; `temperature` and `max_tokens`
-    sample otherwise than asked; `needs` names an option that has to be there.
-    """
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        if "needs" in options and options["needs"] not in options:
-            raise ConfigError(f"method: {options['needs']} is missing")
-        self.options = options
-        self.played: list[str] = []
-        self.closed = False
-
-    async def run(self, job: Job) -> Episode:
-        name = job.rollout_id
-        if name in self.options.get("interrupt", ()):
-            raise KeyboardInterrupt
-        if name in self.options.get("crash", ()):
-            raise ValueError("a bug of the method")
-        self.played.append(name)
-        sampling = job.policy.sampling
-        params = replace(
-            sampling,
-            temperature=self.options.get("temperature", sampling.temperature),
-            max_new_tokens=self.options.get("max_tokens", 8),
-            seed=job.seed,
-        )
-        prompt = torch.arange(3, 3 + 10, dtype=torch.int32).numpy()
-        await job.policy.engine.generate(prompt, params, session_id=name)
-        await job.policy.engine.release(name)
-        ending: Ending = Ending.finished()
-        if name in self.options.get("lose", ()):
-            ending = Ending.lost(BoundaryError(Boundary.SANDBOX, "no process"))
-        if name in self.options.get("stop", ()):
-            ending = Ending.stopped(Limit.TURNS)
-        right = (int(name.rpartition("#")[2]) + int(job.metadata["index"])) % 2 == 0
-        answer = job.label if right else "-1"
-        words = "" if ending.limit else f"The answer is \\boxed{{{answer}}}."
-        return Episode(
-            rollout_id=name,
-            group_id=job.group_id,
-            task_id=name,
-            segments=(),
-            ending=ending,
-            score=0.25 if ending.by_policy else None,
-            transcript=[
-                {"role": "user", "content": str(job.prompt)},
-                {"role": "assistant", "content": words},
-            ],
-            metrics={"tool_calls": 2.0},
-        )
-
-    def metrics(self) -> Mapping[str, float]:
-        return {"coder/requests": float(len(self.played))}
-
-    async def close(self) -> None:
-        self.closed = True
-
-
-made: list[KnowingMethod] = []
-"""Methods in the order in which they were made."""
-
-
-def make_method(options: Mapping[str, Any]) -> Method:
-    made.append(KnowingMethod(options))
-    return made[-1]
-
-
-def no_method(options: Mapping[str, Any]) -> object:
-    return object()
 
 
 Say = Callable[[Json], Json | int]
@@ -222,59 +142,22 @@ def write_policy(folder: Path) -> Path:
     return folder
 
 
-LOST = Ending.lost(BoundaryError(Boundary.ENGINE, "gone"))
-
-
-def write_run(folder: Path, scores: dict[str, list[float | None]], **config: Any) -> Path:
-    """A folder as an evaluation leaves it; problems are named `<data>/<question>`."""
-    k = max(len(row) for row in scores.values())
-    settings = {"n_samples_per_eval_prompt": k, "temperature": 0.7, "top_p": 0.95, **config}
-    run = RunFolder.create(folder, "eval-aime", settings)
-    problems, places = [], dict[str, int]()
-    for name in scores:
-        data, _, question = name.partition("/")
-        places[data] = places.get(data, 0) + 1
-        problems.append(Problem(data, places[data], question, "1"))
-    write_problems(run.path, problems)
-    journal = open_journal(run.path)
-    for problem, row in zip(problems, scores.values(), strict=True):
-        for trial, score in enumerate(row):
-            ending = LOST if score is None else Ending.finished()
-            journal.append(
-                AttemptRow(
-                    task_id=problem.id,
-                    trial=trial,
-                    label="1",
-                    output=f"\\boxed{{{score}}}",
-                    prediction=f"{score}",
-                    vote=f"{score}",
-                    by="formula",
-                    score=score,
-                    kind=ending.kind,
-                    boundary=ending.boundary,
-                    error=ending.error,
-                )
-            )
-    return folder
-
-
 def evaluate(folder: Path, *more: str, policy: Sequence[str] = ("--hf-checkpoint", "p")) -> int:
     """Runs the command; returns its exit code."""
-    return run_command(evaluate_here, [*policy, "--run-dir", str(folder), *more])
+    return run_command(
+        partial(evaluate_benchmark, Aime()), [*policy, "--run-dir", str(folder), *more]
+    )
 
 
-def knowing(folder: Path, *more: str, **options: object) -> int:
-    """An evaluation of the method that knows the answers, two attempts a problem."""
-    config = folder.with_suffix(".toml")
-    config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in options.items()))
-    method = ["--method", METHOD, "--method-config", str(config)]
-    return evaluate(folder, *method, "--n-samples-per-eval-prompt", "2", *more)
-
-
-def results(folder: Path) -> Json:
-    """results.json."""
-    data: Json = json.loads((folder / "results.json").read_text())
+def summary(folder: Path) -> Json:
+    """summary.json."""
+    data: Json = json.loads((folder / "summary.json").read_text())
     return data
+
+
+def means(folder: Path) -> dict[str, float]:
+    """The measures by name."""
+    return {one["name"]: one["estimate"]["mean"] for one in summary(folder)["measures"]}
 
 
 def rows(folder: Path, name: str = "trials.jsonl") -> list[Json]:

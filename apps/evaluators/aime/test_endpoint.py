@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwise.evaluation import policies
 
 from apps.evaluators.aime import eval as command
-from apps.evaluators.aime import policies
 from apps.evaluators.aime.fakes import (
     at,
     byte_tokenizer,
     evaluate,
-    results,
+    means,
     rows,
     said,
     serving,
+    summary,
     write_policy,
 )
 from apps.evaluators.aime.problems import sample
@@ -29,7 +30,7 @@ Json = dict[str, Any]
 
 def know(body: Json) -> Json:
     question = body["messages"][0]["content"]
-    label = next(p.label for p in sample() if question.startswith(p.question))
+    label = next(p.label for p in sample() if question.startswith(str(p.prompt)))
     return said(f"Surely \\boxed{{{label}}}")
 
 
@@ -46,8 +47,8 @@ def test_an_endpoint_is_sent_the_sampling_and_a_seed_and_its_key_is_never_writte
     asked = [(b["temperature"], b["top_p"], b["max_tokens"]) for b in endpoint.asked]
     assert set(asked) == {(0.7, 0.95, 4096)}
     assert len({body["seed"] for body in endpoint.asked}) == len(asked) == 24
-    found = results(folder)
-    assert found["sets"]["sample"]["avg"]["estimate"]["mean"] == 1.0
+    found = summary(folder)
+    assert means(folder)["avg@2"] == 1.0
     # 24 answers of 100 tokens read and 30 written.
     assert found["usd"] == pytest.approx(24 * (100 * 1 + 30 * 10) / 1e6)
     out = capsys.readouterr()
@@ -62,6 +63,8 @@ def test_an_endpoint_is_sent_the_sampling_and_a_seed_and_its_key_is_never_writte
         (said(""), "finished", 0.0),
         (400, "stopped", 0.0),
         (401, "lost", None),
+        ({"choices": []}, "lost", None),
+        (said("\\boxed{2}", "error"), "lost", None),
     ],
 )
 def test_an_empty_answer_is_wrong_and_asked_for_once_but_a_refusal_is_lost(
@@ -73,7 +76,8 @@ def test_an_empty_answer_is_wrong_and_asked_for_once_but_a_refusal_is_lost(
     more = ["--data", str(data), "--n-samples-per-eval-prompt", "1"]
     with serving(lambda body: reply) as endpoint:
         assert evaluate(folder, *more, policy=at(endpoint.url)) == (4 if score is None else 0)
-    assert len(endpoint.asked) == 1
+    # An answer that is none is asked for again.
+    assert len(endpoint.asked) == (3 if isinstance(reply, dict) and score is None else 1)
     (row,) = rows(folder)
     assert (row["kind"], row["score"]) == (kind, score)
 
@@ -91,9 +95,8 @@ def test_an_endpoint_that_fails_for_some_problems_lowers_the_coverage(
     with serving(say) as endpoint:
         argv = ["--n-samples-per-eval-prompt", "1"]
         assert evaluate(folder, *argv, policy=at(endpoint.url)) == 0
-    found = results(folder)["sets"]["sample"]
-    assert found["avg"]["estimate"]["mean"] == 1.0
-    assert found["scored"] == 6 and found["avg"]["low"] == 0.5
+    assert means(folder)["avg@1"] == 1.0
+    assert (summary(folder)["coverage"], summary(folder)["lost_as_failed"]) == (0.5, 0.5)
 
 
 def test_an_sglang_server_is_sent_ids_with_the_sampling_and_a_seed(tmp_path: Path) -> None:
@@ -104,14 +107,14 @@ def test_an_sglang_server_is_sent_ids_with_the_sampling_and_a_seed(tmp_path: Pat
         prompt = tokenizer.decode(body["input_ids"])
         if "path goes" in prompt:
             return 400
-        return said(next(f"\\boxed{{{p.label}}}" for p in sample() if p.question in prompt))
+        return said(next(f"\\boxed{{{p.label}}}" for p in sample() if str(p.prompt) in prompt))
 
     with serving(say) as endpoint:
         server = ["--sglang-url", endpoint.url, "--n-samples-per-eval-prompt", "2"]
         assert evaluate(folder, *server, policy=policy) == 0
-    found = results(folder)["sets"]["sample"]
-    assert (found["avg"]["estimate"]["mean"], found["scored"]) == (1.0, 18)
-    assert (found["avg"]["low"], found["avg"]["high"]) == (0.75, 1.0)
+    first = summary(folder)["measures"][0]
+    assert (first["estimate"]["mean"], first["estimate"]["trials"]) == (1.0, 18)
+    assert (first["low"], first["high"]) == (0.75, 1.0)
     params = [body["sampling_params"] for body in endpoint.asked]
     assert {(p["temperature"], p["top_p"]) for p in params} == {(0.7, 0.95)}
     assert all(p["max_new_tokens"] <= 4096 for p in params)
@@ -127,7 +130,8 @@ def test_nobody_at_the_url_exits_with_3_before_anything_is_written(
         assert evaluate(tmp_path / "run", policy=at(f"{url}/v1")) == 3
         error = capsys.readouterr().err
         assert f"--base-url {url}/v1, --model m: " in error and "nobody answers" in error
-        policy = ["--hf-checkpoint", str(tmp_path), "--sglang-url", url]
+        weights = str(write_policy(tmp_path / "policy"))
+        policy = ["--hf-checkpoint", weights, "--sglang-url", url]
         assert evaluate(tmp_path / "run", policy=policy) == 3
         assert f"--sglang-url {url}: nobody answers" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
@@ -167,4 +171,4 @@ def test_a_killed_evaluation_loses_the_attempt_under_way_alone(tmp_path: Path) -
         assert evaluate(folder, *once, "--resume", policy=at(endpoint.url)) == 0
     asked = [body["messages"][0]["content"] for body in endpoint.asked]
     assert len(asked) == 13 and len(set(asked)) == 12
-    assert results(folder)["sets"]["sample"]["avg"]["estimate"]["mean"] == 1.0
+    assert means(folder)["avg@1"] == 1.0

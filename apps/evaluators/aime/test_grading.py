@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from turnwise.answers import Check
 from turnwise.answers.verifier import Why
-from turnwise.episode import Boundary, BoundaryError, Ending
+from turnwise.evaluation.benchmark import Grade
 
-from apps.evaluators.aime.grading import Grade, Grader, graded_row, normal_form
-from apps.evaluators.aime.problems import Problem
+from apps.evaluators.aime.grading import Grader, normal_form
 
-PROBLEM = Problem("aime", 1, "How many?", "33")
+
+def worth(score: float, prediction: str | None, vote: str | None, by: str) -> Grade:
+    return Grade(score=score, vote=vote, by=by, info={"prediction": prediction})
 
 
 @pytest.fixture
@@ -25,23 +26,23 @@ async def grader() -> AsyncIterator[Grader]:
 @pytest.mark.parametrize(
     ("output", "label", "grade"),
     [
-        ("", "33", Grade(0, None, None, "empty")),
-        (" \n", "33", Grade(0, None, None, "empty")),
-        ("\\boxed{}", "33", Grade(0, "", None, "empty")),
-        ("It is 33.", "33", Grade(0, None, None, "no answer")),
-        ("so \\boxed{33", "33", Grade(0, None, None, "no answer")),
-        ("$33$", "33", Grade(1, None, "33", "line")),
-        ("\\boxed{33}", "33", Grade(1, "33", "33", "box")),
-        ("\\boxed{033}", "33", Grade(1, "033", "33", "box")),
-        ("\\boxed{33}", "033", Grade(1, "33", "33", "box")),
-        ("\\boxed{33}", "\\boxed{33}", Grade(1, "33", "33", "box")),
-        ("first \\boxed{33}, no, \\boxed{34}", "33", Grade(0, "34", "34", "box")),
-        ("\\boxed{33}<|im_end|>", "33", Grade(1, "33", "33", "box")),
+        ("", "33", worth(0, None, None, "empty")),
+        (" \n", "33", worth(0, None, None, "empty")),
+        ("\\boxed{}", "33", worth(0, "", None, "empty")),
+        ("It is 33.", "33", worth(0, None, None, "no answer")),
+        ("so \\boxed{33", "33", worth(0, None, None, "no answer")),
+        ("$33$", "33", worth(1, None, "33", "line")),
+        ("\\boxed{33}", "33", worth(1, "33", "33", "box")),
+        ("\\boxed{033}", "33", worth(1, "033", "33", "box")),
+        ("\\boxed{33}", "033", worth(1, "33", "33", "box")),
+        ("\\boxed{33}", "\\boxed{33}", worth(1, "33", "33", "box")),
+        ("first \\boxed{33}, no, \\boxed{34}", "33", worth(0, "34", "34", "box")),
+        ("\\boxed{33}<|im_end|>", "33", worth(1, "33", "33", "box")),
         # Without its slash 1/2 would read as 12.
-        ("\\boxed{1/2}", "12", Grade(0, "1/2", "1/2", "box")),
-        ("\\boxed{\\frac{1}{2}}", "0.5", Grade(1, "\\frac{1}{2}", "0.5", "box")),
-        ("\\boxed{the Moon}", "moon", Grade(1, "the Moon", "moon", "words")),
-        ("\\boxed{the sun}", "moon", Grade(0, "the sun", "thesun", "box")),
+        ("\\boxed{1/2}", "12", worth(0, "1/2", "1/2", "box")),
+        ("\\boxed{\\frac{1}{2}}", "0.5", worth(1, "\\frac{1}{2}", "0.5", "box")),
+        ("\\boxed{the Moon}", "moon", worth(1, "the Moon", "moon", "words")),
+        ("\\boxed{the sun}", "moon", worth(0, "the sun", "thesun", "box")),
     ],
 )
 async def test_an_output_is_worth_what_its_last_box_says(
@@ -55,9 +56,9 @@ async def test_a_verifier_that_fails_loses_the_attempt_and_never_scores_it(
     grader: Grader, monkeypatch: pytest.MonkeyPatch, why: Why
 ) -> None:
     answer_with(grader, monkeypatch, Check(None, why))
-    row = await graded_row(grader, PROBLEM, 0, ending=Ending.finished(), output="\\boxed{x}")
-    assert (row.score, row.ending.label, row.by) == (None, "lost:judge", "undecided")
-    assert row.error is not None and why in row.error
+    grade = await grader.grade("How many?", "\\boxed{x}", "33")
+    assert (grade.score, grade.vote, grade.by) == (None, None, "undecided")
+    assert why in grade.error
 
 
 async def test_an_answer_that_takes_the_verifier_too_long_is_wrong_whatever_its_letters(
@@ -73,16 +74,6 @@ def answer_with(grader: Grader, monkeypatch: pytest.MonkeyPatch, check: Check) -
         return check
 
     monkeypatch.setattr(grader._judge.verifier, "check", answer)
-
-
-@pytest.mark.parametrize(
-    "ending", [Ending.lost(BoundaryError(Boundary.ENGINE, "gone")), Ending.cancelled()]
-)
-async def test_what_was_lost_is_not_graded_whatever_it_wrote(
-    grader: Grader, ending: Ending
-) -> None:
-    row = await graded_row(grader, PROBLEM, 0, ending=ending, output="\\boxed{33}")
-    assert (row.score, row.vote, row.by) == (None, None, "not graded")
 
 
 @pytest.mark.parametrize(

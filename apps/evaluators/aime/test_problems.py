@@ -10,12 +10,17 @@ import pyarrow  # type: ignore[import-untyped]
 import pyarrow.parquet  # type: ignore[import-untyped]
 import pytest
 from turnwise.config import ConfigError
+from turnwise.evaluation.tasks import check_tasks
+from turnwise.rows import Row
 
-from apps.evaluators.aime.problems import Problem, load_data, sample
+from apps.evaluators.aime.benchmark import Aime
+from apps.evaluators.aime.problems import Keys, load_data, sample
 
 
-def load(*names: object, input_key: str = "prompt", label_key: str = "label") -> list[Problem]:
-    return load_data([str(name) for name in names], input_key=input_key, label_key=label_key)
+def load(*names: object, input_key: str = "prompt", label_key: str = "label") -> list[Row]:
+    rows = load_data([str(name) for name in names], Keys(input_key, label_key))
+    check_tasks([Aime().task(row) for row in rows])
+    return rows
 
 
 def write(path: Path, *rows: object) -> Path:
@@ -31,10 +36,12 @@ def test_rows_with_text_conversation_and_number_are_problems(tmp_path: Path) -> 
         "",
         {"prompt": [{"role": "user", "content": "One\u2028two?"}], "label": 25},
     )
-    assert load(path) == [
-        Problem("aime-2024", 1, "Find $x$.", "204"),
-        Problem("aime-2024", 2, "One\u2028two?", "25"),
+    rows = load(path)
+    assert [(row.id, row.prompt, row.label) for row in rows] == [
+        ("aime-2024/1", "Find $x$.", " 204 "),
+        ("aime-2024/2", "One\u2028two?", 25),
     ]
+    assert [Aime().task(row).label for row in rows] == ["204", "25"]
     assert load(f"old={path}")[0].id == "old/1"
 
 
@@ -44,9 +51,11 @@ def test_other_names_of_the_keys_are_options(tmp_path: Path) -> None:
 
 
 def test_a_problem_is_known_by_question_and_label_wherever_it_stands() -> None:
-    one, same = Problem("a", 1, "Find $x$.", "7"), Problem("b", 9, "Find $x$. ", " 7")
-    assert one.digest == same.digest == Problem("c", 2, "Find $x$.", "$007$").digest
-    assert one.digest != Problem("a", 1, "Find $x$.", "8").digest
+    def key(question: str, label: object) -> str:
+        return Aime().task(Row(question, label, id="a/1")).key
+
+    assert key("Find $x$.", "7") == key("Find $x$. ", " 7") == key("Find $x$.", "$007$")
+    assert key("Find $x$.", "7") != key("Find $x$.", "8")
 
 
 ROW = {"prompt": "q", "label": "1"}
@@ -110,17 +119,16 @@ def test_parquet_a_byte_order_mark_and_a_slice_are_read(tmp_path: Path) -> None:
     write(tmp_path / "b.jsonl", *rows)
     (tmp_path / "b.jsonl").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "b.jsonl").read_bytes())
     first, second = load(tmp_path / "a.parquet"), load(f"a={tmp_path / 'b.jsonl'}")
-    assert first == second and [problem.metadata for problem in first] == [
-        {"year": n} for n in range(4)
-    ]
+    assert [(row.prompt, row.label) for row in first] == [(row.prompt, row.label) for row in second]
+    assert [problem.metadata for problem in first] == [{"year": n} for n in range(4)]
     (last,) = load(f"{tmp_path / 'b.jsonl'}@[-1:]")
-    assert (last.id, last.question) == ("b/1", "q3")
+    assert (last.id, last.prompt) == ("b/1", "q3")
 
 
 def test_the_answer_of_a_worked_solution_is_its_label(tmp_path: Path) -> None:
     label = "First do this <<3*4=12>>12.\nThen that.\n#### 10"
     (problem,) = load(write(tmp_path / "a.jsonl", {"prompt": "q", "label": label}))
-    assert problem.label == "10"
+    assert (problem.label, Aime().task(problem).label) == (label, "10")
 
 
 @pytest.mark.parametrize("again", ["q", " q\n"])
@@ -151,8 +159,8 @@ def test_data_sets_of_one_name_and_names_that_no_id_can_hold_are_refused(tmp_pat
 def test_the_sample_is_always_the_same_and_looks_like_the_real_thing() -> None:
     problems = sample()
     assert problems == sample()
-    assert len({problem.question for problem in problems}) == len(problems) == 12
-    assert all(0 <= int(problem.label) <= 999 for problem in problems)
+    assert len({str(problem.prompt) for problem in problems}) == len(problems) == 12
+    assert all(0 <= int(str(problem.label)) <= 999 for problem in problems)
     code = "from apps.evaluators.aime.problems import sample; print([p.label for p in sample()])"
     other = subprocess.run(
         [sys.executable, "-c", code],
@@ -170,21 +178,21 @@ def test_labels_of_the_sample_are_right() -> None:
         numbers = [
             int(word)
             for word in "".join(
-                char if char.isdigit() else " " for char in problem.question
+                char if char.isdigit() else " " for char in str(problem.prompt)
             ).split()
         ]
-        label = int(problem.label)
-        if "remainder when" in problem.question:
+        label = int(str(problem.label))
+        if "remainder when" in str(problem.prompt):
             base, exponent, modulus = numbers
             left = 1
             for _ in range(exponent):
                 left = left * base % modulus
             assert left == label
-        elif "leaves remainder" in problem.question:
+        elif "leaves remainder" in str(problem.prompt):
             for rest, modulus in zip(numbers[::2], numbers[1::2], strict=True):
                 assert label % modulus == rest
             assert 0 < label <= 7 * 9 * 11
-        elif "path" in problem.question:
+        elif "path" in str(problem.prompt):
             right, up, x, y = numbers[2], numbers[3], numbers[-2], numbers[-1]
             assert label == _paths(right, up, (x, y))
         else:

@@ -6,17 +6,19 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
-from apps.evaluators.tau.run import evaluate_here
 from taubench import Task, load_tasks
+from taubench.users import compact_user
 from turnwise.command import run_command
+from turnwise.evaluation import policies
+from turnwise.evaluation.command import evaluate_benchmark
 
-from apps.evaluators.tau import endpoint as endpoint_module
-from apps.evaluators.tau import run as evaluator
+from apps.evaluators.tau.benchmark import TauBench
 
 KEY = "sk-never-to-be-written-4711"
 Json = dict[str, Any]
@@ -118,8 +120,11 @@ TASKS = load_tasks("retail", "dev")[:2]
 
 @pytest.fixture(autouse=True)
 def two_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluator, "_tasks", lambda options: TASKS)
-    monkeypatch.setattr(endpoint_module, "ANSWER_DEADLINE_S", 0.2)
+    def rows(self: TauBench, options: Any, method: Any) -> Any:
+        return method.rows(options.task_split)[:2]
+
+    monkeypatch.setattr(TauBench, "rows", rows)
+    monkeypatch.setattr(policies, "ANSWER_DEADLINE_S", 0.2)
 
 
 def ground_truth(messages: list[Json]) -> Json:
@@ -139,10 +144,7 @@ def _task_of(messages: list[Json]) -> Task:
 
 
 def _openings() -> list[str]:
-    from taubench.episode import default_services
-
-    services = default_services("compact")
-    return [asyncio.run(services.user().reset(task)) for task in TASKS]
+    return [asyncio.run(compact_user().reset(task)) for task in TASKS]
 
 
 OPENINGS = _openings()
@@ -150,7 +152,8 @@ OPENINGS = _openings()
 
 def evaluate(url: str, folder: Path, *more: str) -> int:
     fixed = ["--task-split", "dev", "--prompt", "compact", "--trials", "1", "--model", "m"]
-    return run_command(evaluate_here, ["--base-url", url, *fixed, "--run-dir", str(folder), *more])
+    argv = ["--base-url", url, *fixed, "--run-dir", str(folder), *more]
+    return run_command(partial(evaluate_benchmark, TauBench()), argv)
 
 
 def rows(folder: Path) -> list[Json]:
@@ -349,8 +352,6 @@ def test_a_model_that_the_endpoint_does_not_know_exits_with_3(
 def test_a_key_in_place_of_its_variables_name_is_refused_and_not_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as caught:
-        evaluate("http://127.0.0.1:9/v1", tmp_path / "run", "--api-key-env", KEY)
-    assert caught.value.code == 2
+    assert evaluate("http://127.0.0.1:9/v1", tmp_path / "run", "--api-key-env", KEY) == 2
     out = capsys.readouterr()
     assert "must be the name of a variable" in out.err and KEY not in out.out + out.err

@@ -153,6 +153,16 @@ FORGETS_THINKING = (
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
     "{# <|user|> <|assistant|> <|system|> #}"
 )
+THINKS_BEFORE_CALLS = (
+    "{% set ns = namespace(last=-1) %}{% for m in messages %}{% if m.role == 'user' %}"
+    "{% set ns.last = loop.index0 %}{% endif %}{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}{{ '\n' }}"
+    "{% if m.tool_calls and m.reasoning_content and loop.index0 > ns.last %}"
+    "<think>\n{{ m.reasoning_content }}{{ '\n' }}</think>{{ '\n' }}{% endif %}{{ m.content or '' }}"
+    + _CALLS
+    + "<|im_end|>\n{% endfor %}"
+    + _PROMPT
+)
 LOOKS_UP_CALLS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}{% if m.role == 'tool' %} of "
     "{% for a in messages %}{% for c in a.tool_calls or [] %}{% if c.id == m.tool_call_id %}"
@@ -187,6 +197,7 @@ MINIATURES = {
     "long ending": Miniature(LONG_ENDING, "terminator"),
     "text ending": Miniature(TEXT_ENDING, "terminator"),
     "forgets thinking": Miniature(FORGETS_THINKING, "header", bos="[gMASK]", eos="<|endoftext|>"),
+    "thinks before calls": Miniature(THINKS_BEFORE_CALLS, "terminator"),
     "looks up calls": Miniature(LOOKS_UP_CALLS, "terminator"),
     "strict": Miniature(STRICT, "terminator"),
     "dated": Miniature(DATED, "terminator"),

@@ -95,6 +95,22 @@ def test_reasoning_before_a_tool_result_is_remembered_where_the_result_needs_no_
     assert prompt.tolist() == render(tokenizer, wanted)
 
 
+def test_reasoning_that_is_shown_before_calls_alone_is_known_and_its_loss_noticed() -> None:
+    found = Profile.from_tokenizer(miniatures.load("thinks before calls")).findings
+    assert (found.reasoning_open, found.reasoning_close) == ("<think>\n", "\n</think>")
+    said = {**calling("f"), "reasoning_content": "why"}
+    text = '<think>\nwhy\n</think>\n<tool_call>f {"key": "7"}</tool_call><|im_end|>'
+    for policy, segments in (("keep", 1), ("fork", 2)):
+        tokenizer, session = talk("thinks before calls", on_rewrite=policy)
+        say(tokenizer, session, text, message=said)
+        session.append_env([{"role": "tool", "content": "seven"}])
+        say(tokenizer, session, "Good day!<|im_end|>", message=GOOD)
+        prompt = session.append_env([MORE])
+        assert [r.where for r in session.rewrites] == ["history"] and session.segments == segments
+    messages = [*HELLO, said, {"role": "tool", "content": "seven"}, GOOD, MORE]
+    assert prompt.tolist() == render(tokenizer, messages)
+
+
 def calling(name="find_user"):
     function = {"name": name, "arguments": {"key": "7"}}
     call = {"id": "c1", "type": "function", "function": function}

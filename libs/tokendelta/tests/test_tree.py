@@ -74,4 +74,6 @@ def test_half_a_character_is_a_typed_error_that_names_the_message() -> None:
         for _ in range(100_000):
             deep = [deep]
         tree.prepare([{"role": "user", "content": deep}])
+    with pytest.raises(TokenDeltaError, match="tools is nested too deeply"):
+        tree.prepare([{"role": "user", "content": "x"}], tools=deep)  # type: ignore[arg-type]
     assert tree.segments == 0

@@ -307,6 +307,18 @@ def test_handles_of_calls_never_enter_a_prompt() -> None:
     assert "tool of find_order\nsent" in program.text(foreign)
 
 
+def test_a_turn_is_sent_again_as_it_was_sent_and_known_by_its_own_spelling() -> None:
+    program = Program()
+    first = program.tree.prepare(HELLO)
+    sent = calling('{"key": "7",  "key": 0.1000000000000000055}')
+    program.commit(first, "A call.", sent)
+    program.tree.undelivered(first, "gone")
+    assert program.tree.prepare(HELLO).message == sent
+    assert program.tree.prepare([*HELLO, sent, result("x")]).decision == "extend"
+    read = calling('{"key": 0.1}')
+    assert program.tree.prepare([*HELLO, read, result("x")]).decision == "new"
+
+
 def test_a_stop_string_that_the_engine_took_away_may_come_back() -> None:
     program = Program()
     ticket = program.tree.prepare(HELLO)
@@ -389,6 +401,9 @@ def test_what_the_engine_gives_is_checked_and_leaves_the_ticket_open() -> None:
         program.tree.commit(ticket, [1, 10**7], [-0.5, -0.5])
     with pytest.raises(LogprobError, match="turn 0"):
         program.tree.commit(ticket, [1], [0.5])
+    for message in ({"role": "user", "content": "x"}, {"role": "assistant", "content": 7}):
+        with pytest.raises(MessageError, match="commit, turn 0: message 0"):
+            program.tree.commit(ticket, [1], [-0.5], message=message)
     with pytest.raises(StateError, match="commit it first"):
         program.tree.delivered(ticket)
     with pytest.raises(StateError, match="nothing was committed"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -204,3 +206,70 @@ def test_explain_answers_wrong_usage_with_one_line_and_exit_code_2(
     assert explain.main(given) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[" * 100_000, "no JSON that can be read"),
+        (b"\xff", "a text file in UTF-8"),
+        (b"5", "found int, not a list"),
+        (b"null", "found NoneType, not a list"),
+        (b'{"name": "f"}', "found dict, not a list"),
+        (b"[5]", "tools[0] has no function name"),
+        (b'[{"name": 3}]', "tools[0] has no function name"),
+        (b"[" + b"9" * 5000 + b"]", "no JSON that can be read"),
+    ],
+)
+def test_explain_names_the_flag_and_what_is_wrong_with_its_file(
+    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "t.txt").write_text("x", encoding="utf-8")
+    (tmp_path / "tools.json").write_bytes(content)
+    text, tools = str(tmp_path / "t.txt"), str(tmp_path / "tools.json")
+    assert explain.main([text, "--format", "qwen25", "--tools", tools]) == 2
+    error = capsys.readouterr().err
+    assert f"--tools {tools}" in error and message in error and error.count("\n") == 1
+    if content == b"\xff":
+        assert explain.main([text, "--template", tools]) == 2
+        assert f"--template {tools}" in capsys.readouterr().err
+    assert explain.main([str(tmp_path), "--format", "qwen25"]) == 2
+    assert "Is a directory" in capsys.readouterr().err
+
+
+def test_explain_shows_escape_sequences_and_does_not_send_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "t.txt"
+    file.write_text('\x1b]0;title\x07 <tool_call>\n{"name": "\x1b[2J"}', encoding="utf-8")
+    assert explain.main([str(file), "--format", "qwen25"]) == 0
+    shown = capsys.readouterr().out
+    assert "\x1b]0" not in shown and "\x1b[2J" not in shown and "\u241b]0;title" in shown
+
+
+def test_explain_stops_quietly_when_its_reader_does(tmp_path: Path) -> None:
+    file = tmp_path / "t.txt"
+    file.write_text(f"{CALL}\n" * 20_000, encoding="utf-8")
+    for extra in ([], ["--json"]):
+        command = [sys.executable, "-m", "toolparse.explain", str(file), "--format", "qwen25"]
+        process = subprocess.Popen(
+            command + extra, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout and process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 0
+
+
+def test_explain_says_in_one_line_that_the_disk_is_full(tmp_path: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    (tmp_path / "t.txt").write_text("x", encoding="utf-8")
+    command = [sys.executable, "-m", "toolparse.explain", str(tmp_path / "t.txt")]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*command, "--format", "qwen25"], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert ended.returncode == 4
+    assert ended.stderr.startswith("explain: cannot write") and ended.stderr.count("\n") == 1

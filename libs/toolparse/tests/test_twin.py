@@ -12,21 +12,9 @@ from toolparse.driver.api import source_of
 from toolparse.driver.run import Run
 from toolparse.grammars.table import grammar_of
 from toolparse.scan import find, json_value, plain
-from toolparse_support import TOOLS, Texts, view
+from toolparse_support import GRAMMARS, TOOLS, Texts, view
 
-FAST = (
-    "kimi_k2",
-    "deepseekv3",
-    "deepseekv31",
-    "plamo3",
-    "qwen25",
-    "qwen3_coder",
-    "glm45",
-    "minimax-m2",
-    "mimo",
-    "seed_oss",
-    "solar_open2",
-)
+FAST = tuple(f for f in GRAMMARS if getattr(grammar_of(f), "tags", None) is not None)
 ALPHABET = '{}[]",:\\u"dD8e0123456789.+-eE truefalsn\n\té'
 SETTINGS = settings(max_examples=1500, deadline=None, database=None)
 

@@ -232,7 +232,13 @@ def _reasoning(prober: Prober, specials: SpecialTokens) -> tuple[str, str, str]:
             bare = _first(prober, [_HELLO, turn("text", MARK)])
             start = min(start, common_length(bare, closed))
             end = closed.find(MARK, at)
-            closing = closed[at + len(REASON) : end] if kind == "think" else ""
+            if kind == "think":
+                closing = closed[at + len(REASON) : end]
+            else:
+                # The call begins where a turn that does not reason is the same up to its end.
+                called = _first(prober, [_HELLO, turn("call", MARK)])
+                same = common_length(closed[::-1], called[::-1])
+                closing = closed[at + len(REASON) : max(len(closed) - same, at + len(REASON))]
             opening = closed[start:at]
             if not opening.strip():
                 # Every render opens the block here: take its marker, a token that no other

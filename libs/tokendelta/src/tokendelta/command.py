@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -180,4 +181,6 @@ def _say(session: Session, profile: Profile, text: str, message: Any) -> None:
 
 
 if __name__ == "__main__":
+    # As other filters: where nobody reads on, it ends.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """One message. `slot` is the turn of a turn node; `slots` are the turns asked for behind this
     message, `asked` is where their prompt ends, and what reasoned before it."""
@@ -37,7 +37,7 @@ class Node:
     asked: tuple[Segment, Mark, Reasoning] | None = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Root(Node):
     """The start of all histories with one list of tools."""
 
@@ -74,7 +74,10 @@ class Histories:
 
     def root(self, tools: Sequence[Tool] | None) -> Root:
         """The root of histories with these tools, in this order and spelling."""
-        key = json.dumps(tools) if tools else ""
+        try:
+            key = json.dumps(tools, default=str) if tools else ""
+        except (RecursionError, ValueError) as error:
+            raise MessageError(f"the list of tools is nested too deeply: {error}") from error
         if key not in self._roots:
             self._roots[key] = Root(None, tools=list(tools) if tools else None)
         return self._roots[key]
@@ -114,10 +117,9 @@ class Histories:
             node = child
         return node
 
-    def add_turn(self, slot: Slot, message: Message) -> None:
+    def add_turn(self, slot: Slot, key: Key, message: Message) -> None:
         """Let a turn be found behind the request that it answers, by what was sent for it."""
-        known = slot.said = said(message, self._tags)
-        self._said[key_of(message, 0)] = known
+        known = slot.said = self._said[key] = said(message, self._tags)
         node = Node(slot.node, slot)
         for text in dict.fromkeys([known.text, *((known.text + s).strip() for s in slot.stops)]):
             slot.node.children.setdefault(("turn", text, known.calls), []).append(node)

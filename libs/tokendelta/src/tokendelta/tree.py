@@ -12,7 +12,7 @@ from tokendelta._core import CHECKED
 from tokendelta.call_ids import ids_by_sent, with_own_ids
 from tokendelta.errors import MessageError, StateError
 from tokendelta.finalize import Withheld, finalize
-from tokendelta.history import Histories, Node, Path
+from tokendelta.history import Histories, Node, Path, key_of
 from tokendelta.inputs import check_choice, checked_scores, raise_refused, side_streams
 from tokendelta.invariants import check_record
 from tokendelta.probes import Messages
@@ -23,6 +23,8 @@ from tokendelta.segment import Finish, Turn
 from tokendelta.special_text import by_policy
 from tokendelta.state import OnRewrite, Record, SessionState, Specials
 from tokendelta.ticket import Cause, Decision, Slot, Ticket, to_replay
+
+_SAID = frozenset(("assistant",))
 
 
 class Tree:
@@ -172,8 +174,9 @@ class Tree:
         sampled, scores = checked_scores(ids, logprobs, slot.number)
         segment, count = slot.segment, len(sampled)
         assert segment.tokens.size == slot.prompt, "an open turn has its segment for itself"
-        told = check_messages([message], "turn", slot.number)[0] if message else None
-        shown = check_messages([own], "turn", slot.number)[0] if own else told
+        given = [sent for sent in (message, own) if sent is not None]
+        shown = check_messages(given, "commit, turn", slot.number, _SAID)[-1] if given else None
+        key = None if message is None else key_of(message, 0)
         rows = side_streams(side, count, slot.number)
         overflow = self._record.overflow(count, slot.prompt)
         if overflow is not None:
@@ -185,13 +188,13 @@ class Tree:
         slot.turn = Turn(slot.number, finish, message=shown, side=rows)
         segment.add_sampled(slot.turn, count)
         slot.block, slot.messages = len(segment.blocks) - 1, len(segment.messages)
-        slot.message = told or _decoded(self._profile, slot)
+        slot.message = _decoded(self._profile, slot) if message is None else dict(message)
         slot.stops, slot.constrained = tuple(stops), constrained
         slot.status, slot.reason = ("undelivered", slot.lost) if slot.lost else ("sampled", "")
         slot.lost = ""
         if own is not None:
             self._own_ids.update(ids_by_sent(slot.message, own))
-        self._histories.add_turn(slot, slot.message)
+        self._histories.add_turn(slot, key or key_of(slot.message, 0), slot.message)
         if CHECKED:
             check_record(self._record)
         return None

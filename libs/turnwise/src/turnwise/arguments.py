@@ -33,6 +33,7 @@ from turnwise.config import (
     override,
     table_model,
 )
+from turnwise.console import OutputConsole
 
 ConfigT = TypeVar("ConfigT", bound=Config)
 HELP = ("--help", "-h")
@@ -260,7 +261,7 @@ def print_help(
     description: str,
 ) -> None:
     """Every option with what it means and its default."""
-    console = Console(file=sys.stdout, highlight=False)
+    console = OutputConsole(file=sys.stdout, highlight=False)
     console.print(Text(f"usage: {prog} [--OPTION VALUE ...]\n"), Text(f"{description}\n"), sep="\n")
     _print_options(console, model, "")
     for name, section in sections.items():

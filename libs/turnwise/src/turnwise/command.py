@@ -7,10 +7,13 @@
 | 3    | preflight failed | PreflightError    |
 | 4    | run failed       | RunError          |
 | 130  | interrupted      | KeyboardInterrupt |
+| 141  | nobody reads its output any more (`| head`) | BrokenPipeError |
 """
 
 from __future__ import annotations
 
+import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 
@@ -44,6 +47,30 @@ EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
 
 def run_command(command: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
     """Runs `command(argv)` and turns its exceptions into a line on stderr and an exit code."""
+    try:
+        try:
+            return _run(command, argv)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        gone = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream.fileno())]
+        if not gone:
+            raise
+        # What is still in a buffer would raise again when Python ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in gone:
+            os.dup2(nowhere, stream.fileno())
+        return 141
+
+
+def _unread(descriptor: int) -> bool:
+    """Whether nobody reads from the other end of a pipe."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _run(command: Callable[[Sequence[str]], int | None], argv: Sequence[str]) -> int:
     try:
         return command(argv) or 0
     except KeyboardInterrupt:

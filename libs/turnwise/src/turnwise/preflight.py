@@ -89,16 +89,17 @@ def _lines(name: str, check: Check) -> list[Line]:
 
 def print_table(lines: Sequence[Line], out: TextIO) -> None:
     """Prints the table and the sum of its verdicts."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from turnwise.console import OutputConsole
 
     colours = {"ok": "green", "note": "yellow", "skip": "dim", "FAIL": "bold red"}
     table = Table("check", "verdict", "found", "mend", show_lines=False)
     for line in lines:
         verdict = Text(line.verdict, style=colours[line.verdict])
         table.add_row(Text(line.name), verdict, Text(line.found), Text(line.mend))
-    console = Console(file=out)
+    console = OutputConsole(file=out)
     console.print(table)
     counts = {verdict: sum(line.verdict == verdict for line in lines) for verdict in colours}
     console.print(", ".join(f"{number} {name}" for name, number in counts.items() if number))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from turnwise.command import PreflightError
+from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError
 from turnwise.local.checkpoint import (
     MANIFEST,
@@ -108,7 +108,7 @@ def damage_no_manifest(path: Path) -> None:
         (damage_missing, "trainer.pt is missing"),
         (damage_cut, "has 1000 bytes"),
         (damage_changed, "SHA-256 differs"),
-        (damage_manifest, "is damaged"),
+        (damage_manifest, "manifest.json: not valid JSON"),
         (damage_no_manifest, "has no manifest.json"),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_save_that_fails_leaves_no_checkpoint_and_the_older_ones_alone(
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", broken)
         for step in (1, 2):
-            with pytest.raises(OSError, match="No space left"):
+            with pytest.raises(RunError, match=f"step_{step}: can't be written: No space left"):
                 save(tmp_path, step, trainer, tokenizer)
     verify_checkpoint(first)
     assert [path.name for path in tmp_path.iterdir()] == ["step_1"]
@@ -181,7 +181,7 @@ def test_a_full_disk_is_noticed_before_anything_is_written(
 ) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9, 10**6))
-    with pytest.raises(PreflightError, match="needed for a checkpoint, 0.0 GB free"):
+    with pytest.raises(PreflightError, match="MB needed for a checkpoint, 1.0 MB free"):
         save(tmp_path / "checkpoints", 1, updater(make_policy()), tokenizer)
     assert list((tmp_path / "checkpoints").iterdir()) == []
 

@@ -77,7 +77,8 @@ cdef class Stream:
 
     @property
     def attempts(self):
-        """All attempts so far."""
+        """All attempts so far. Refused ones become part of the reasoning where a close tag
+        shows that the prompt had opened it."""
         return list(self._run.attempts)
 
     def feed(self, chunk):

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from toolparse.grammars.bare_objects import BareObjects
 from toolparse.grammars.builders import (
     argument_pairs,
     deepseek,
@@ -24,13 +25,14 @@ from toolparse.grammars.builders import (
     step3,
 )
 from toolparse.grammars.call_object import Keys
-from toolparse.grammars.channels import Beam, Harmony, Inkling, Muse
+from toolparse.grammars.channels import Beam, Harmony, Muse
 from toolparse.grammars.either import Either
 from toolparse.grammars.functionary import Functionary
 from toolparse.grammars.gemma import Gemma
 from toolparse.grammars.grammar import Grammar
+from toolparse.grammars.inkling import Inkling
 from toolparse.grammars.json_lines import ActionList, JsonLines
-from toolparse.grammars.json_list import BareArray, BareObjects, Mistral, TaggedArray
+from toolparse.grammars.json_list import BareArray, Mistral, TaggedArray
 from toolparse.grammars.kimi_k3 import KimiK3
 from toolparse.grammars.minimax_m3 import MinimaxM3
 from toolparse.grammars.pythonic import Pythonic

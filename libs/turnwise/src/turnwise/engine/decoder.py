@@ -1,6 +1,6 @@
 """The forward pass of the Llama family over a static key-value cache.
 
-Covers Llama, Qwen2 and Qwen3: RMSNorm, rotary positions, grouped-query attention, SwiGLU,
+Covers Llama, Mistral, Qwen2 and Qwen3 with full attention: RMSNorm, rotary positions, grouped-query attention, SwiGLU,
 optional query-key norms, biases and tied embeddings. What it can't compute it refuses at load,
 and `verify` compares it with the transformers model that it was loaded from.
 
@@ -16,6 +16,7 @@ G = Q / K, D head size, V vocabulary, T context.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 
 from turnwise.config import ConfigError
 
-MODEL_TYPES = ("llama", "qwen2", "qwen3")
+MODEL_TYPES = ("llama", "mistral", "qwen2", "qwen3")
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 """Rotary scalings whose frequencies don't depend on the length of the sequence."""
 
@@ -75,7 +76,7 @@ def _refuse_unsupported(config: Any) -> None:
             f"model_type {config.model_type!r} is not supported by the embedded engine; "
             f"it runs {', '.join(MODEL_TYPES)}"
         )
-    if config.hidden_act != "silu":
+    if config.hidden_act not in ("silu", "swish"):
         raise ConfigError(f"hidden_act {config.hidden_act!r} is not supported; only 'silu' is")
     rope = config.rope_parameters["rope_type"]
     if rope not in ROPE_TYPES:
@@ -86,6 +87,12 @@ def _refuse_unsupported(config: Any) -> None:
     if kinds != {"full_attention"}:
         raise ConfigError(
             f"layer_types {sorted(kinds)} are not supported; set use_sliding_window false"
+        )
+    window = config.sliding_window if config.model_type == "mistral" else None
+    if window is not None and window < config.max_position_embeddings:
+        raise ConfigError(
+            f"sliding_window {window} is not supported; set it null where the model attends to all"
+            f" of its {config.max_position_embeddings} positions"
         )
 
 
@@ -377,7 +384,9 @@ class Decoder:
         differences = torch.stack(found).log_softmax(-1) - expected[split - 1 :]
         largest = float(differences.abs().max())
         allowed = 1e-3 if self.dtype == torch.float32 else 1.0
-        if not largest <= allowed:
+        if not math.isfinite(largest):
+            raise ConfigError("the model's log-probs of random ids are not finite")
+        if largest > allowed:
             raise ConfigError(
                 f"the embedded engine differs from transformers by {largest:.3g} in log-prob "
                 f"(allowed {allowed:g}): the model has a feature that "

@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from turnwise.config import ConfigError
 from turnwise.engine import Completion, SamplingParams
 from turnwise.engine.batch import Batch, Turn
 from turnwise.engine.decoder import Decoder
@@ -94,9 +95,19 @@ class TorchEngine:
         self, model: nn.Module, *, rows: int = 64, context: int | None = None, verify: bool = True
     ) -> None:
         config: Any = model.config
-        self._decoder = Decoder(model, rows=rows, context=context or config.max_position_embeddings)
-        if verify:
-            self._decoder.verify(model)
+        try:
+            self._decoder = Decoder(
+                model, rows=rows, context=context or config.max_position_embeddings
+            )
+            if verify:
+                self._decoder.verify(model)
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(
+                f"the embedded engine can't compute this model with {rows} rows of"
+                f" {context or config.max_position_embeddings} tokens: {error}"
+            ) from error
         self._batch = Batch(self._decoder)
         self._requests: dict[str, _Request] = {}
         self._arrivals: list[_Request] = []

@@ -20,15 +20,28 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
 from turnwise.config import ConfigError
+from turnwise.local.policy_files import read_typed
+from turnwise.printable import one_line
+from turnwise.run.disk import reading, writing
 from turnwise.run.folder import require_space
 
 MANIFEST = "manifest.json"
 STATE = "state.json"
 TRAINER = "trainer.pt"
+
+
+class _File(msgspec.Struct, frozen=True):
+    bytes: int
+    sha256: str
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    files: dict[str, _File]
 
 
 def save_checkpoint(
@@ -51,30 +64,45 @@ def save_checkpoint(
 
     Raises:
         PreflightError: if the disk has too little room; nothing was written.
-        OSError: if writing fails; the step has no folder then.
+        RunError: if writing fails; the step has no folder then, or the one that it had.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    require_space(folder, checkpoint_bytes(model), "a checkpoint")
     target, partial = folder / f"step_{step}", folder / f".step_{step}.partial"
-    for stale in folder.glob(".step_*"):
-        shutil.rmtree(stale)
-    partial.mkdir()
+    with writing(target):
+        folder.mkdir(parents=True, exist_ok=True)
+        require_space(folder, checkpoint_bytes(model), "a checkpoint")
+        for stale in folder.glob(".step_*"):
+            shutil.rmtree(stale)
+        partial.mkdir()
+        _write(target, partial, step, model, tokenizer, optimizer, state)
+    return target
+
+
+def _write(
+    target: Path,
+    partial: Path,
+    step: int,
+    model: Any,
+    tokenizer: Any,
+    optimizer: torch.optim.Optimizer,
+    state: Mapping[str, Any],
+) -> None:
+    replaced = target.with_name(f".step_{step}.replaced")
     try:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         torch.save({"optimizer": optimizer.state_dict(), "rng": _rng_state()}, partial / TRAINER)
         (partial / STATE).write_text(json.dumps(dict(state)), encoding="utf-8")
         _write_manifest(partial, step)
-        replaced = folder / f".step_{step}.replaced"
         if target.exists():
             target.rename(replaced)
         partial.rename(target)
-        _sync(folder)
+        _sync(target.parent)
         shutil.rmtree(replaced, ignore_errors=True)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        if replaced.exists() and not target.exists():
+            replaced.rename(target)
         raise
-    return target
 
 
 def load_checkpoint(
@@ -87,17 +115,22 @@ def load_checkpoint(
             another model.
     """
     verify_checkpoint(path)
+    state = read_typed(path / STATE, dict)
     from transformers import AutoModelForCausalLM
 
-    saved = AutoModelForCausalLM.from_pretrained(path, local_files_only=True)
+    # Whatever is in files whose hashes fit, the run's own or not: torch and transformers fail on
+    # it in many ways.
     try:
+        saved = AutoModelForCausalLM.from_pretrained(
+            path, local_files_only=True, trust_remote_code=False
+        )
         model.load_state_dict(saved.state_dict())
         trainer = torch.load(path / TRAINER, map_location="cpu", weights_only=True)
         optimizer.load_state_dict(trainer["optimizer"])
-    except (RuntimeError, ValueError, KeyError) as error:
+        _check_shapes(optimizer)
+        _set_rng_state(trainer["rng"])
+    except Exception as error:
         raise ConfigError(f"{path} is of another model: {error}") from error
-    _set_rng_state(trainer["rng"])
-    state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
     return state
 
 
@@ -105,7 +138,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints under `folder`, oldest step first; their hashes are not checked."""
     found = []
     for path in folder.glob("step_*"):
-        match = re.fullmatch(r"step_(\d+)", path.name)
+        match = re.fullmatch(r"step_(\d{1,12})", path.name)
         if match and (path / MANIFEST).is_file():
             found.append((int(match[1]), path))
     return [path for _, path in sorted(found)]
@@ -117,24 +150,26 @@ def verify_checkpoint(path: Path) -> None:
     Raises:
         ConfigError: naming the first file that is missing, cut short or changed.
     """
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        files: dict[str, Any] = manifest["files"]
-    except FileNotFoundError:
+    if not (path / MANIFEST).exists():
         raise ConfigError(
             f"{path} is not a complete checkpoint: it has no {MANIFEST}; use an earlier step"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path / MANIFEST} is damaged: {error}") from None
-    for name, expected in files.items():
+        )
+    manifest = read_typed(path / MANIFEST, _Manifest)
+    for name in (STATE, TRAINER):
+        if (path / name).exists() and name not in manifest.files:
+            raise ConfigError(f"{path / MANIFEST}: files: {name} is not named")
+    for name, expected in manifest.files.items():
         file = path / name
-        if not file.is_file():
-            raise ConfigError(f"{path} is not a complete checkpoint: {name} is missing")
-        size = file.stat().st_size
-        if size != expected["bytes"]:
-            raise ConfigError(f"{file} has {size} bytes, {expected['bytes']} were written")
-        if _sha256(file) != expected["sha256"]:
-            raise ConfigError(f"{file} was changed after it was written (SHA-256 differs)")
+        with reading(file):
+            if not file.is_file():
+                raise ConfigError(
+                    f"{path} is not a complete checkpoint: {one_line(name, 100)} is missing"
+                )
+            size = file.stat().st_size
+            if size != expected.bytes:
+                raise ConfigError(f"{file} has {size} bytes, {expected.bytes} were written")
+            if _sha256(file) != expected.sha256:
+                raise ConfigError(f"{file} was changed after it was written (SHA-256 differs)")
 
 
 def checkpoint_bytes(model: nn.Module) -> int:
@@ -165,6 +200,14 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _check_shapes(optimizer: torch.optim.Optimizer) -> None:
+    """Raises ValueError where a loaded moment is not of its weight's shape."""
+    for weight, state in optimizer.state.items():
+        for name, value in state.items():
+            if torch.is_tensor(value) and value.dim() and value.shape != weight.shape:
+                raise ValueError(f"{name} has shape {tuple(value.shape)}, not {weight.shape}")
 
 
 def _rng_state() -> dict[str, Any]:

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from turnwise.arguments import named_option, parse_sections
+from turnwise.command import RunError
 from turnwise.config import ConfigError
-from turnwise.local.options import SHIPPED, TrainOptions
+from turnwise.local.options import MAX_THREADS, SHIPPED, TrainOptions
 from turnwise.local.threads import choose_threads, set_threads, wait_passively
 from turnwise.method import Method, find_method, method_name
 from turnwise.run.folder import RunFolder
@@ -193,7 +194,7 @@ class LocalRun:
                 may_change=MAY_CHANGE | own,
                 because="a resumed run keeps its options",
             )
-            threads = int(folder.read_config()["threads"])
+            threads = _threads_before(folder)
         else:
             threads = options.threads or choose_threads(policy.model).threads
         set_threads(threads)
@@ -204,6 +205,16 @@ class LocalRun:
             assert self.options.run_dir is not None
             return RunFolder.open(self.options.run_dir)
         return RunFolder.create(self.options.run_dir, self._name, self._config())
+
+
+def _threads_before(folder: RunFolder) -> int:
+    found = folder.read_config().get("threads")
+    if type(found) is not int or not 1 <= found <= MAX_THREADS:
+        raise ConfigError(
+            f"{folder.config}: threads: expected a number from 1 to {MAX_THREADS}, found"
+            f" {found!r:.80}"
+        )
+    return found
 
 
 def _first_sentence(cls: type[Method[Any, Any]]) -> str:
@@ -239,5 +250,5 @@ def _report(folder: RunFolder) -> None:
 
     try:
         write_report(folder.path)
-    except ConfigError as error:
+    except (ConfigError, RunError) as error:
         print(f"no report: {error}", file=sys.stderr)

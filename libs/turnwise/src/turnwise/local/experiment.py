@@ -40,6 +40,11 @@ class TrainedEngine(Engine, Protocol):
         """What it has done."""
         ...
 
+    @property
+    def weight_version(self) -> int:
+        """How often the weights were updated."""
+        ...
+
     async def clear(self) -> None:
         """Forgets what it has cached."""
         ...
@@ -116,7 +121,7 @@ async def open_experiment(
         ConfigError: the tasks or the policy do not fit the options.
         PreflightError: a service does not answer.
     """
-    profile = tokendelta.Profile.from_tokenizer(loaded.tokenizer, tools=list(method.tools()))
+    profile = loaded.profile(list(method.tools()))
     train, evaluation, split = _tasks(options, method)
     _check_room(options, method, profile, [*train.values(), *evaluation.values()])
     engine = make_engine(options, loaded)

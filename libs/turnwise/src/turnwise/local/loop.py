@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.config import ConfigError
 from turnwise.local.checkpoint import (
+    STATE,
     checkpoint_bytes,
     list_checkpoints,
     load_checkpoint,
@@ -61,7 +62,8 @@ async def train(
     require_space(folder.path, checkpoint_bytes(policy.model), "a checkpoint")
     trainer = Trainer(options, experiment, policy.model)
     done = saved = await _restore(folder, trainer) if options.resume else 0
-    recorder = Recorder(options, experiment, policy.tokenizer, folder, done)
+    shift = done - trainer.engine.weight_version
+    recorder = Recorder(options, experiment, policy.tokenizer, folder, done, shift)
     lost_groups = LostGroups(options.rollout_batch_size)
     try:
         with recorder.progress, _interruptible(recorder.progress.say) as interrupted:
@@ -128,7 +130,7 @@ def _save(folder: RunFolder, step: int, trainer: Trainer[TaskT], tokenizer: Any)
             optimizer=trainer.updater.optimizer,
             state={"step": step},
         )
-    except (PreflightError, OSError) as error:
+    except (PreflightError, RunError) as error:
         raise RunError(
             f"step {step} can't be saved: {error}; earlier checkpoints are whole"
         ) from error
@@ -142,7 +144,11 @@ async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
         return 0
     state = load_checkpoint(checkpoint, model=trainer.model, optimizer=trainer.updater.optimizer)
     step = state.get("step")
-    if not isinstance(step, int) or step > trainer.options.num_rollout:
+    if type(step) is not int or step < 0:
+        raise ConfigError(
+            f"{checkpoint / STATE}: step: expected the training steps done, found {step!r:.80}"
+        )
+    if step > trainer.options.num_rollout:
         raise ConfigError(
             f"--num-rollout {trainer.options.num_rollout}: the run in {folder.path} is at step"
             f" {step} already"

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 SHIPPED = "shipped"
 """The name of the policy that comes with a method."""
+MAX_THREADS = 1024
+MAX_COUNT = 10**6
+"""Of prompts, rollouts, trials and steps."""
+MAX_TOKENS = 2**24
+MAX_ROWS = 2**14
+"""A wrong digit is refused, and not found out by a machine without memory."""
 
 
 class TrainOptions(CommandConfig):
@@ -38,24 +44,24 @@ class TrainOptions(CommandConfig):
     """Key of a row's metadata."""
     eval_split: str = "held-out"
     """Of the method's own tasks, those to evaluate on."""
-    num_rollout: int = Field(default=20, ge=0)
+    num_rollout: int = Field(default=20, ge=0, le=MAX_COUNT)
     """Training steps; each samples, scores and trains on fresh rollouts."""
-    rollout_batch_size: int = Field(default=8, ge=1)
+    rollout_batch_size: int = Field(default=8, ge=1, le=MAX_COUNT)
     """Prompts a step."""
-    n_samples_per_prompt: int = Field(default=8, ge=2)
+    n_samples_per_prompt: int = Field(default=8, ge=2, le=MAX_COUNT)
     """Rollouts of each prompt, compared with each other."""
-    num_steps_per_rollout: int = Field(default=2, ge=1)
+    num_steps_per_rollout: int = Field(default=2, ge=1, le=MAX_COUNT)
     """Optimiser steps on each step's rollouts."""
 
     rollout_temperature: float = Field(default=1.0, gt=0)
     """Temperature of training rollouts."""
     rollout_top_p: float = Field(default=1.0, gt=0, le=1)
     """Nucleus mass of training rollouts."""
-    rollout_top_k: int = Field(default=-1, ge=-1)
+    rollout_top_k: int = Field(default=-1, ge=-1, le=MAX_TOKENS)
     """Tokens to choose from in training rollouts; -1 is all."""
-    rollout_max_response_len: int = Field(default=128, ge=1)
+    rollout_max_response_len: int = Field(default=128, ge=1, le=MAX_TOKENS)
     """Most tokens of one sampled turn."""
-    rollout_max_context_len: int = Field(default=1024, ge=2)
+    rollout_max_context_len: int = Field(default=1024, ge=2, le=MAX_TOKENS)
     """Most tokens of a conversation with the policy, prompt included."""
 
     lr: float = Field(default=1e-6, gt=0)
@@ -82,12 +88,12 @@ class TrainOptions(CommandConfig):
     """Don't divide advantages by the group's standard deviation."""
     calculate_per_token_loss: bool = False
     """slime's name for --objective global-token-mean."""
-    max_tokens_per_gpu: int = Field(default=8192, ge=1)
+    max_tokens_per_gpu: int = Field(default=8192, ge=1, le=MAX_TOKENS)
     """Tokens of a packed micro-batch."""
 
-    eval_interval: int | None = Field(default=None, ge=1)
+    eval_interval: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Steps between evaluations; the first and the last are always made."""
-    n_samples_per_eval_prompt: int = Field(default=4, ge=1)
+    n_samples_per_eval_prompt: int = Field(default=4, ge=1, le=MAX_COUNT)
     """Trials of each held-out task."""
     eval_temperature: float = Field(default=1.0, ge=0)
     """Temperature of evaluation; 0 is greedy."""
@@ -96,15 +102,15 @@ class TrainOptions(CommandConfig):
     """Folder of the run; runs/METHOD-TIME where not given."""
     resume: bool = False
     """Go on with the newest complete checkpoint in --run-dir."""
-    save_interval: int = Field(default=10, ge=1)
+    save_interval: int = Field(default=10, ge=1, le=MAX_COUNT)
     """Steps between checkpoints; the last step is always saved."""
-    seed: int = Field(default=1234, ge=0)
+    seed: int = Field(default=1234, ge=0, lt=2**63)
     """Fixes data order, sampling and updates."""
-    concurrency: int = Field(default=256, ge=1)
+    concurrency: int = Field(default=256, ge=1, le=MAX_COUNT)
     """Most episodes in flight."""
-    engine_rows: int = Field(default=96, ge=1)
+    engine_rows: int = Field(default=96, ge=1, le=MAX_ROWS)
     """Sequences that the engine decodes at once."""
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=MAX_THREADS)
     """Threads for torch; measured where not given."""
     max_logprob_diff: float = Field(default=0.02, gt=0)
     """Stop where a token's log-prob differs more than this between engine and trainer."""

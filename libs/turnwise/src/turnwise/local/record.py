@@ -13,7 +13,7 @@ from turnwise.local.experiment import Experiment
 from turnwise.local.options import TrainOptions
 from turnwise.local.trainer import EvalResult, StepResult, Table, drops
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import EvalRow, TrainRow, as_row, metric_means
+from turnwise.run.metrics import EvalRow, TrainRow, as_row, metric_means, read_metrics
 from turnwise.run.progress import ProgressDisplay
 from turnwise.run.summary import Summary, write_summary
 from turnwise.run.traces import choose_eval_traces, choose_traces, trace_row
@@ -30,18 +30,27 @@ class Recorder:
         tokenizer: Any,
         folder: RunFolder,
         done: int,
+        version_shift: int = 0,
     ) -> None:
+        """
+        Args:
+            done: Training steps that the run had made before.
+            version_shift: As of `trace_row`.
+
+        Raises:
+            ConfigError: naming a line of metrics.jsonl that is no row of a run.
+        """
         self._options, self._tokenizer, self._folder = options, tokenizer, folder
         self._experiment = experiment
         self.progress = ProgressDisplay(options.num_rollout, done=done)
-        self._rows = folder.metric_rows()
+        self._version_shift = version_shift
+        self._rows = read_metrics(folder.metrics)
 
     def evaluation(self, step: int) -> Table | None:
         """Scores of the evaluation after `step`, if the run has made it."""
         for row in self._rows:
-            if row["kind"] == "eval" and row["step"] == step:
-                table: Table = row["scores"]
-                return table
+            if isinstance(row, EvalRow) and row.step == step:
+                return row.scores
         return None
 
     def evaluated(self, step: int, result: EvalResult) -> None:
@@ -59,8 +68,7 @@ class Recorder:
             eval_s=result.eval_s,
             scores={task_id: list(scores) for task_id, scores in result.table.items()},
         )
-        self._trace(choose_eval_traces(result.episodes), step, "eval")
-        self._append(row)
+        self._append(row, choose_eval_traces(result.episodes))
         self.progress.evaluated(row, result.ledger.equation())
 
     def stepped(self, step: int, result: StepResult) -> None:
@@ -95,8 +103,7 @@ class Recorder:
             loop_lag_p50_ms=1e3 * result.lag.p50_s,
             loop_lag_max_ms=1e3 * result.lag.max_s,
         )
-        self._trace(choose_traces(result.episodes), step, "train")
-        self._append(row)
+        self._append(row, choose_traces(result.episodes))
         self.progress.stepped(row, result.ledger.equation())
 
     def summarise(self, before: Table | None, after: Table) -> Summary:
@@ -120,16 +127,20 @@ class Recorder:
         write_summary(self._folder, summary)
         return summary
 
-    def _append(self, row: EvalRow | TrainRow) -> None:
-        data = as_row(row)
-        self._folder.append_metrics(data)
-        self._rows.append(data)
-
-    def _trace(self, chosen: Sequence[tuple[str, Episode]], step: int, kind: str) -> None:
-        for why, episode in chosen:
-            self._folder.append_episode(
-                trace_row(episode, self._tokenizer, step=step, kind=kind, why=why)
+    def _append(self, row: EvalRow | TrainRow, chosen: Sequence[tuple[str, Episode]]) -> None:
+        traces = [
+            trace_row(
+                episode,
+                self._tokenizer,
+                step=row.step,
+                kind=row.kind,
+                why=why,
+                version_shift=self._version_shift,
             )
+            for why, episode in chosen
+        ]
+        self._folder.append(as_row(row), traces)
+        self._rows.append(row)
 
 
 def endings(episodes: Sequence[Episode]) -> dict[str, int]:

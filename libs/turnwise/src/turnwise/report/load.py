@@ -12,8 +12,8 @@ import msgspec
 
 from turnwise.config import ConfigError
 from turnwise.run.folder import RunFolder
-from turnwise.run.jsonl import parse_line, read_lines, read_rows
-from turnwise.run.metrics import EvalRow, MetricsRow, SlimeRow, TrainRow, parse_row
+from turnwise.run.jsonl import parse_line, read_lines
+from turnwise.run.metrics import EvalRow, SlimeRow, TrainRow, read_metrics
 from turnwise.run.summary import AnySummary, read_summary
 from turnwise.run.traces import Trace, parse_trace
 
@@ -76,7 +76,7 @@ def load_run(path: Path) -> RunData:
         f"the last line of {name} is torn ({size} bytes) and left out"
         for name, size in folder.torn().items()
     ]
-    rows = _metrics(folder.metrics)
+    rows = read_metrics(folder.metrics)
     chosen, traced = _choose(folder.episodes)
     return RunData(
         name=path.resolve().name,
@@ -89,16 +89,6 @@ def load_run(path: Path) -> RunData:
         slime=_by_name([row for row in rows if isinstance(row, SlimeRow)]),
         gaps=gaps,
     )
-
-
-def _metrics(path: Path) -> list[MetricsRow]:
-    rows = []
-    for number, row in enumerate(read_rows(path), start=1):
-        try:
-            rows.append(parse_row(row))
-        except ValueError as error:
-            raise ConfigError(f"{path}:{number}: {error}") from None
-    return rows
 
 
 def _by_name(rows: Sequence[SlimeRow]) -> dict[str, list[tuple[float, float]]]:

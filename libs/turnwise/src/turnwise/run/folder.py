@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
-from turnwise.run.jsonl import append_rows, dump, keep_until, read_rows, torn_tail
+from turnwise.run.disk import making, reading, writing
+from turnwise.run.jsonl import append_rows, dump, keep_until, parse_line, read_rows, torn_tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,9 @@ class RunFolder:
 
         Raises:
             ConfigError: if the folder holds anything already, or can't be made.
+            PreflightError: if the disk can't hold it.
         """
-        try:
+        with making("--run-dir"):
             folder = cls(path if path is not None else _fresh(Path("runs"), method))
             if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
                 raise ConfigError(
@@ -65,9 +67,7 @@ class RunFolder:
                 )
             folder.logs.mkdir(parents=True, exist_ok=True)
             folder.checkpoints.mkdir(exist_ok=True)
-            write_whole(folder.config, dump(config, indent=1) + "\n")
-        except OSError as error:
-            raise ConfigError(f"--run-dir {error.filename}: {error.strerror or error}") from None
+            _write_whole(folder.config, dump(config, indent=1) + "\n")
         return folder
 
     @classmethod
@@ -90,13 +90,9 @@ class RunFolder:
         Raises:
             ConfigError: if it is missing or not JSON.
         """
-        try:
-            config = json.loads(self.config.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"{self.config}: can't be read: {error}") from None
-        if not isinstance(config, dict):
-            raise ConfigError(f"{self.config}: expected a JSON object")
-        return config
+        with reading(self.config):
+            text = self.config.read_bytes()
+        return parse_line(self.config, 1, text)
 
     def refuse_changes(
         self, config: Mapping[str, Any], *, may_change: Collection[str], because: str
@@ -165,7 +161,8 @@ class RunFolder:
         rows += keep_until(
             self.episodes, step, lambda row: (row.get("kind"), row.get("step")) in counted
         )
-        self.summary.unlink(missing_ok=True)
+        with writing(self.summary):
+            self.summary.unlink(missing_ok=True)
         return Cut(rows, torn)
 
 
@@ -181,13 +178,27 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a file whole or not at all."""
+    """Writes a file whole or not at all.
+
+    Raises:
+        RunError: if it can't be written; the file is then as it was.
+    """
+    with writing(path):
+        _write_whole(path, text)
+
+
+def _write_whole(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    partial.replace(path)
+    try:
+        with partial.open("w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def require_space(path: Path, needed: int, what: str) -> None:
@@ -203,12 +214,23 @@ def require_space(path: Path, needed: int, what: str) -> None:
     there = path.absolute()
     while not there.exists():
         there = there.parent
-    free = shutil.disk_usage(there).free
+    with making("--run-dir"):
+        free = shutil.disk_usage(there).free
     if free < needed:
         raise PreflightError(
-            f"{path}: {needed / 1e9:.1f} GB needed for {what}, {free / 1e9:.1f} GB free on the disk"
-            f" of {there}; free some space or name another folder with --run-dir"
+            f"{path}: {_size(needed, up=True)} needed for {what}, {_size(free)} free on the disk of"
+            f" {there}; free some space or name another folder with --run-dir"
         )
+
+
+def _size(count: int, *, up: bool = False) -> str:
+    """Bytes for people, in the unit that leaves digits to read; what is needed is rounded up."""
+    unit, name = next(
+        (pair for pair in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")) if count >= pair[0]),
+        (1, "bytes"),
+    )
+    tenths = -(-10 * count // unit) if up else 10 * count // unit
+    return f"{tenths / 10:.1f} {name}" if unit > 1 else f"{count} {name}"
 
 
 def _fresh(runs: Path, method: str) -> Path:

@@ -12,13 +12,14 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from turnwise.command import RunError
 from turnwise.config import ConfigError
+from turnwise.run.disk import reading, writing
 
 Row = dict[str, Any]
 MAX_DEPTH = 100
@@ -46,7 +47,7 @@ def append_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, sync: bool = F
     content = b"".join(dump(row).encode() + b"\n" for row in rows)
     if not content:
         return
-    try:
+    with writing(path):
         is_new = sync and not path.exists()
         with path.open("ab") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
@@ -62,8 +63,6 @@ def append_rows(path: Path, rows: Iterable[Mapping[str, Any]], *, sync: bool = F
                 raise
         if is_new:
             sync_folder(path.parent)
-    except OSError as error:
-        raise RunError(f"{path}: can't be written: {error.strerror or error}") from error
 
 
 def sync_folder(path: Path) -> None:
@@ -89,7 +88,7 @@ def read_lines(path: Path) -> Iterator[bytes]:
     """Whole lines in order, unread."""
     if not path.exists():
         return
-    with path.open("rb") as stream:
+    with reading(path), path.open("rb") as stream:
         for line in stream:
             if line.endswith(b"\n"):
                 yield line
@@ -112,7 +111,7 @@ def torn_tail(path: Path) -> int:
     """Bytes behind the last newline: what a crash left of a line. 0 without a file."""
     if not path.exists():
         return 0
-    with path.open("rb") as stream:
+    with reading(path), path.open("rb") as stream:
         end = place = stream.seek(0, os.SEEK_END)
         while place > 0:
             start = max(0, place - 65536)
@@ -140,11 +139,11 @@ def keep_until(path: Path, step: int, also: Callable[[Row], bool] = lambda row: 
     partial = path.with_name(f".{path.name}.partial")
     dropped = 0
     try:
-        with partial.open("wb") as stream:
+        with writing(path), partial.open("wb") as stream:
             for number, line in enumerate(read_lines(path), start=1):
                 row = parse_line(path, number, line)
                 found = row.get("step")
-                if not isinstance(found, int):
+                if type(found) is not int:
                     raise ConfigError(f"{path}:{number}: step: expected a number, found {found!r}")
                 if found <= step and also(row):
                     stream.write(line)
@@ -152,11 +151,10 @@ def keep_until(path: Path, step: int, also: Callable[[Row], bool] = lambda row: 
                     dropped += 1
             stream.flush()
             os.fsync(stream.fileno())
-        partial.replace(path)
-    except OSError as error:
-        raise RunError(f"{path}: can't be written: {error.strerror or error}") from error
+            partial.replace(path)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
     return dropped
 
 

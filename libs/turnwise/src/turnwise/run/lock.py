@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from turnwise.config import ConfigError
+from turnwise.run.disk import making
 
 NAME = "lock"
 
@@ -21,12 +22,11 @@ def locked(folder: Path) -> Iterator[None]:
 
     Raises:
         ConfigError: another process holds it; says which.
+        PreflightError: the disk can't hold it.
     """
     path = folder / NAME
-    try:
+    with making("--run-dir"):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    except OSError as error:
-        raise ConfigError(f"--run-dir {path}: {error.strerror or error}") from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -37,12 +37,10 @@ def locked(folder: Path) -> Iterator[None]:
                 " name another folder"
             ) from None
         since = time.strftime("%Y-%m-%d %H:%M:%S")
-        os.ftruncate(descriptor, 0)
-        os.pwrite(
-            descriptor,
-            f"process {os.getpid()} on {socket.gethostname()} since {since}\n".encode(),
-            0,
-        )
+        holder = f"process {os.getpid()} on {socket.gethostname()} since {since}\n"
+        with making(f"--run-dir {path}"):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, holder.encode(), 0)
         yield
     finally:
         os.close(descriptor)

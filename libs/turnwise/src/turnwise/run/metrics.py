@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import msgspec
 import numpy as np
 
+from turnwise.config import ConfigError
 from turnwise.episode import Ending
 from turnwise.ledger import LedgerRow
-from turnwise.run.jsonl import Row, plain
+from turnwise.run.jsonl import Row, plain, read_rows
 
 
 class MetricMean(msgspec.Struct, frozen=True):
@@ -165,6 +167,21 @@ def as_row(metrics: MetricsRow) -> Row:
     return row
 
 
+def read_metrics(path: Path) -> list[MetricsRow]:
+    """The typed rows of a `metrics.jsonl`, in order; none where it is missing.
+
+    Raises:
+        ConfigError: naming file and line, if a line is no such row.
+    """
+    rows = []
+    for number, row in enumerate(read_rows(path), start=1):
+        try:
+            rows.append(parse_row(row))
+        except ValueError as error:
+            raise ConfigError(f"{path}:{number}: {error}") from None
+    return rows
+
+
 def parse_row(row: Row) -> MetricsRow:
     """The typed row; names that are not known here are left out.
 
@@ -173,7 +190,7 @@ def parse_row(row: Row) -> MetricsRow:
     """
     kind: Any = row.get("kind")
     made = {"eval": EvalRow, "train": TrainRow, "slime": SlimeRow}
-    if kind not in made:
+    if not isinstance(kind, str) or kind not in made:
         raise ValueError(f"kind: expected 'eval', 'train' or 'slime', found {kind!r}")
     try:
         found: MetricsRow = msgspec.convert(row, made[kind])

@@ -8,6 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from turnwise.console import OutputConsole
 from turnwise.run.metrics import EvalRow, TrainRow
 
 
@@ -18,7 +19,7 @@ class ProgressDisplay:
     """
 
     def __init__(self, total: int, *, done: int = 0, console: Console | None = None) -> None:
-        self.console = console or Console(highlight=False, soft_wrap=True)
+        self.console = console or OutputConsole(highlight=False, soft_wrap=True)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),

