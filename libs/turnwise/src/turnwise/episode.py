@@ -188,7 +188,10 @@ def as_score(value: object) -> float:
     # A NumPy bool is no numbers.Real, a Python one is.
     if not isinstance(value, numbers.Real) or isinstance(value, bool):
         raise ValueError(f"a score must be a number, found {type(value).__name__} {value!r:.80}")
-    score = float(value)
+    try:
+        score = float(value)
+    except OverflowError:
+        raise ValueError("a score must be finite, found a number beyond every float") from None
     if not math.isfinite(score):
         raise ValueError(f"a score must be finite, found {score}")
     return score

@@ -206,6 +206,21 @@ RESULTS: dict[str, tuple[Misbehaviour, str]] = {
     ),
     "another prompt": (_meta("prompt_tokens", 5), "prompt_tokens is 5, expected 4"),
     "another count": (_meta("completion_tokens", 2), "completion_tokens is 2, expected 3"),
+    "no prompt count": (_meta("prompt_tokens", None), "prompt_tokens is None"),
+    "no count": (_meta("completion_tokens", None), "completion_tokens is None"),
+    "a count as a float": (_meta("completion_tokens", 3.0), "completion_tokens is 3.0"),
+    "a count of 400 digits": (_meta("prompt_tokens", 10**400), "prompt_tokens is 1000"),
+    "400 digits from the cache": (_meta("cached_tokens", 10**400), "cached_tokens is a number"),
+    "text from the cache": (_meta("cached_tokens", "4"), "cached_tokens is no count"),
+    "less than nothing from the cache": (_meta("cached_tokens", -1), "cached_tokens is no count"),
+    "400 digits of another count": (_meta("spec_verify_ct", 10**400), "spec_verify_ct is a number"),
+    "a version of 400 digits": (_meta("weight_version", "9" * 400), "weight_version is a number"),
+    "cut before its length": (
+        _meta("finish_reason", {"type": "length"}),
+        "with length after 3 of 16 tokens: does the server have a smaller context",
+    ),
+    "an infinite log-prob": (_entry([-1e39, 12, None]), "has no log-prob"),
+    "a log-prob of 400 digits": (_entry([-(10**400), 12, None]), "has no log-prob"),
     "no log-probs": (_meta("output_token_logprobs", None), "is no list"),
     "empty stop": (_meta("output_token_logprobs", []), "is empty"),
     "null log-prob": (_entry([None, 12, None]), "has no log-prob"),
@@ -305,30 +320,48 @@ async def test_a_stale_connection_is_replaced(server: FakeSGLang, pool: HttpPool
         assert (await ask(found)).ids.tolist() == TURN.ids
 
 
-@pytest.mark.parametrize("version", ["default", "", "12"])
-def test_a_version_that_is_no_number_counts_as_0_and_stays_in_meta(version: str) -> None:
-    answer = {
+def answered(*entries: list[Any], finish: str = "stop", **meta: Any) -> dict[str, Any]:
+    """An answer to a prompt of 4 tokens."""
+    return {
         "meta_info": {
-            "finish_reason": {"type": "stop"},
-            "weight_version": version,
-            "output_token_logprobs": [[-0.5, 3, None]],
+            "finish_reason": {"type": finish},
+            "prompt_tokens": 4,
+            "completion_tokens": len(entries),
+            "output_token_logprobs": list(entries),
+            **meta,
         }
     }
-    got = read_answer(answer, 4, 8)
+
+
+@pytest.mark.parametrize("version", ["default", "", "12"])
+def test_a_version_that_is_no_number_counts_as_0_and_stays_in_meta(version: str) -> None:
+    got = read_answer(answered([-0.5, 3, None], weight_version=version), 4, 8)
     assert got.weight_version == (12 if version == "12" else 0)
     assert got.meta["weight_version"] == version
 
 
 def test_rounding_above_zero_counts_as_zero() -> None:
-    answer = {
-        "meta_info": {
-            "finish_reason": {"type": "stop"},
-            "output_token_logprobs": [[1e-7, 3, None], [0, 4, None]],
-        }
-    }
-    got = read_answer(answer, 4, 8)
+    got = read_answer(answered([1e-7, 3, None], [0, 4, None]), 4, 8)
     assert got.logprobs.tolist() == [0.0, 0.0]
     assert not math.isnan(got.logprobs.sum())
+
+
+def test_no_more_can_come_from_the_cache_than_the_prompt_has() -> None:
+    assert read_answer(answered([-1.0, 3], cached_tokens=9), 4, 8).cached_tokens == 4
+
+
+@pytest.mark.parametrize(("count", "fits"), [(12, True), (10, True), (9, False)])
+async def test_at_the_end_of_the_context_the_servers_own_reserve_is_no_failure(
+    server: FakeSGLang, pool: HttpPool, count: int, fits: bool
+) -> None:
+    entries = [[-1.0, 3, None]] * count
+    server.misbehave = lambda call: edit(lambda answer: answered(*entries, finish="length"))
+    found = engine(server, pool, max_context_tokens=16)
+    if fits:
+        assert len((await ask(found)).ids) == count
+    else:
+        with pytest.raises(BoundaryError, match="9 of 12"):
+            await ask(found)
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])

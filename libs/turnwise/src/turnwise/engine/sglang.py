@@ -3,7 +3,8 @@
 1. The prompt goes out as `input_ids`; the answer is read from `output_token_logprobs`, entries of
    [log-prob, id, ...], and kept as it is. Text is neither sent nor read.
 2. What does not fit the request is refused as a failure of the engine: another prompt length than
-   was sent, counts that disagree, ids or log-probs that can't be.
+   was sent, counts that disagree or are missing, ids, log-probs or numbers that can't be, a turn
+   that ended with `length` before it had the tokens that were asked for.
 3. Turns of a session carry its id in `X-SMG-Routing-Key`, by which the router finds the worker
    that holds the prefix.
 4. A request that brought no answer is repeated (`turnwise.engine.http`), an answer never is. The
@@ -16,7 +17,6 @@ Log-probs are those of the distribution with temperature and before top-p and to
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +33,12 @@ SEED_BITS = 31
 """SGLang keeps seeds as signed integers; the low bits of a seed of ours are sent."""
 MAX_ROUNDING = 1e-3
 """A log-prob may exceed 0 by this much, as float32 sums do; it then counts as 0."""
+MIN_LOGPROB = -1e4
+"""No token that was drawn has a smaller one; a ratio of it still is a number."""
+MAX_NUMBER = 2**53
+"""Of the numbers beside the tokens: the largest that every reader of JSON keeps."""
+RESERVED_TOKENS = 2
+"""SGLang ends a turn this many tokens before its context is full."""
 
 _BULKY = ("output_token_logprobs", "input_token_logprobs", "output_ids")
 _FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length", "abort": "abort"}
@@ -123,7 +129,10 @@ class SGLangEngine:
                 raise
             finally:
                 self._requests.discard(request)
-            return read_answer(answer, len(prompt_ids), room)
+            full = self._max_context_tokens == len(prompt_ids) + room
+            return read_answer(
+                answer, len(prompt_ids), room, reserved=RESERVED_TOKENS if full else 0
+            )
 
     async def abort(self) -> None:
         """Makes the server end every request it has; their turns come back with `abort`.
@@ -172,13 +181,16 @@ class SGLangEngine:
         return payload
 
 
-def read_answer(answer: Any, prompt_tokens: int, max_new_tokens: int) -> SGLangCompletion:
+def read_answer(
+    answer: Any, prompt_tokens: int, max_new_tokens: int, *, reserved: int = 0
+) -> SGLangCompletion:
     """One turn from a decoded answer of `/generate`.
 
     Args:
         answer: The JSON value.
         prompt_tokens: Length of the prompt that was sent.
         max_new_tokens: As asked for.
+        reserved: A turn that ends with `length` may lack this many of them.
 
     Raises:
         BoundaryError: at `Boundary.ENGINE`, naming the field, what was found and expected.
@@ -191,16 +203,25 @@ def read_answer(answer: Any, prompt_tokens: int, max_new_tokens: int) -> SGLangC
     ids, logprobs = _tokens(meta.get("output_token_logprobs"), finish)
     if len(ids) > max_new_tokens:
         raise _wrong(f"{len(ids)} tokens where {max_new_tokens} were asked for", None)
+    if finish == "length" and len(ids) < max(1, max_new_tokens - reserved):
+        raise _wrong(
+            f"the turn ended with length after {len(ids)} of {max_new_tokens} tokens: does the"
+            " server have a smaller context?",
+            None,
+        )
     _check_count(meta, "completion_tokens", len(ids))
     kept = {key: value for key, value in meta.items() if key not in _BULKY and value is not None}
+    for name, value in kept.items():
+        _check_number(name, value)
     cached = kept.get("cached_tokens", 0)
-    version = str(meta.get("weight_version", ""))
+    if type(cached) is not int or cached < 0:
+        raise _wrong("cached_tokens is no count", cached)
     return SGLangCompletion(
         ids=ids,
         logprobs=logprobs,
         finish=finish,
-        weight_version=int(version) if version.isdecimal() else 0,
-        cached_tokens=cached if isinstance(cached, int) else 0,
+        weight_version=_version(kept.get("weight_version")),
+        cached_tokens=min(cached, prompt_tokens),
         meta=kept,
     )
 
@@ -217,9 +238,25 @@ def _finish(reason: object) -> Finish:
 
 
 def _check_count(meta: Mapping[str, Any], name: str, expected: int) -> None:
-    found = meta.get(name, expected)
-    if found != expected:
-        raise _wrong(f"{name} is {found!r}, expected {expected}", None)
+    found = meta.get(name)
+    if type(found) is not int or found != expected:
+        raise _wrong(f"{name} is {str(found):.40}, expected {expected}", None)
+
+
+def _check_number(name: str, value: object) -> None:
+    """Refuses what a counter or a float32 can't hold; tokens and experts are not looked at."""
+    if isinstance(value, int | float) and not abs(value) <= MAX_NUMBER:
+        raise _wrong(f"{name} is a number that can't be", value)
+
+
+def _version(found: object) -> int:
+    """The version of the weights where it is a number, as slime's are; else 0."""
+    text = str(found)
+    if not (text.isascii() and text.isdecimal()):
+        return 0
+    if len(text) > len(str(MAX_NUMBER)):
+        raise _wrong("weight_version is a number that can't be", text)
+    return int(text)
 
 
 def _tokens(entries: object, finish: Finish) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -237,7 +274,7 @@ def _tokens(entries: object, finish: Finish) -> tuple[NDArray[np.int32], NDArray
         if type(token) is not int or not 0 <= token < 2**31:
             raise _wrong(f"output_token_logprobs[{place}] has no token id", entry)
         number = type(logprob) in (int, float)
-        if not number or not math.isfinite(logprob) or logprob > MAX_ROUNDING:
+        if not number or not MIN_LOGPROB <= logprob <= MAX_ROUNDING:
             raise _wrong(f"output_token_logprobs[{place}] has no log-prob", entry)
         ids.append(token)
         logprobs.append(min(logprob, 0.0))

@@ -105,7 +105,7 @@ class Trainer(Generic[TaskT]):
                 concurrency=self.options.concurrency,
             )
         ledger.check()
-        episodes = scored_by_group(episodes, self.experiment.method.group_scores)
+        episodes = self._scored(episodes, step)
         rolled_out = time.perf_counter()
         groups = make_groups(
             episodes, std_normalization=not self.options.disable_grpo_std_normalization
@@ -123,6 +123,16 @@ class Trainer(Generic[TaskT]):
             sampled_tokens=self.engine.stats.sampled_tokens - sampled_before,
             lag=lag,
         )
+
+    def _scored(self, episodes: Sequence[Episode], step: int) -> list[Episode]:
+        """`group_scores` of the method, whose bugs end the run and not in a traceback."""
+        try:
+            return scored_by_group(episodes, self.experiment.method.group_scores)
+        except Exception as error:
+            raise RunError(
+                f"step {step}: group_scores of {self.experiment.name} failed:"
+                f" {type(error).__name__}: {error}"
+            ) from error
 
     async def evaluate(self) -> EvalResult:
         """Plays every held-out task `n_samples_per_eval_prompt` times.
