@@ -151,6 +151,17 @@ async def test_a_prompt_of_ids_reaches_the_engine_and_the_segment_as_it_is() -> 
     assert decode(segment.ids[segment.prompt_length :]) == "memory<|im_end|>"
 
 
+async def test_a_fresh_turn_has_its_own_limit_below_the_policys_and_gives_its_ids() -> None:
+    engine = ScriptedEngine([say("memory"), say("memory"), say("memory")])
+    async with talk(engine, max_new_tokens=5) as chat:
+        turns = [await chat.fresh([USER], max_new_tokens=most) for most in (3, 9, None)]
+        segments = chat.segments()
+    assert [made.params.max_new_tokens for made in engine.calls] == [3, 5, 5]
+    for turn, segment in zip(turns, segments, strict=True):
+        assert isinstance(turn, Turn) and turn.limit is Limit.TOKENS and turn.ids is not None
+        assert np.array_equal(turn.ids, segment.ids[segment.prompt_length :])
+
+
 async def test_two_conversations_of_an_episode_have_their_own_sessions_and_seeds() -> None:
     engine = ScriptedEngine([say("one"), say("two")])
     policy = byte_policy(engine)

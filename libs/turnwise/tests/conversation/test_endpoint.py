@@ -12,6 +12,7 @@ from turnwise.episode import Boundary, Ending, Limit
 from turnwise.models.answer import ChatReply
 from turnwise.models.answer import ToolCall as WireCall
 from turnwise.models.client import ConversationTooLong
+from turnwise.models.config import ChatConfig
 from turnwise.policy import EndpointPolicy
 from turnwise.rollout import Rollout
 
@@ -27,6 +28,7 @@ class Endpoint:
         self.replies = list(replies)
         self.sent: list[list[Message]] = []
         self.options: list[dict[str, Any]] = []
+        self.config: ChatConfig | None = None
 
     async def complete(self, messages: list[Message], **options: Any) -> ChatReply:
         self.sent.append([dict(message) for message in messages])
@@ -119,6 +121,18 @@ async def test_an_answer_cut_for_its_length_says_how_the_episode_ends() -> None:
     assert turn.ending == Ending.stopped(Limit.TOKENS)
     metrics = chat.metrics()
     assert (metrics["cut_turns"], metrics["parse_errors"], metrics["tool_calls"]) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(("own", "asked", "sent"), [(100, 30, 30), (20, 30, 20), (0, 30, 30)])
+async def test_a_turns_limit_is_asked_for_within_the_clients(
+    own: int, asked: int, sent: int
+) -> None:
+    chat, endpoint = talk(said("one"), said("two"))
+    endpoint.config = ChatConfig(base_url="http://localhost:1/v1", model="m", max_tokens=own)
+    await chat.fresh([USER], max_new_tokens=asked)
+    await chat.fresh([USER])
+    assert endpoint.options[0]["extra"]["max_tokens"] == sent
+    assert "max_tokens" not in endpoint.options[1]["extra"]
 
 
 async def test_no_tokens_are_known_so_the_episode_has_no_segments() -> None:

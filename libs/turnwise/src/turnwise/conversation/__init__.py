@@ -194,13 +194,18 @@ class Conversation:
         return await self._sample(self._growing)
 
     async def fresh(
-        self, messages: Sequence[Message] = (), *, ids: NDArray[np.int32] | None = None
+        self,
+        messages: Sequence[Message] = (),
+        *,
+        ids: NDArray[np.int32] | None = None,
+        max_new_tokens: int | None = None,
     ) -> Turn | Overflow:
         """A turn in a history of its own, which ends with it. Several may be under way at once.
 
         Args:
             messages: Its prompt, or
             ids: int32[n], the prompt as the policy shall see it, generation prompt included.
+            max_new_tokens: Of this turn, at least 1; the policy's own limit holds as well.
 
         Raises:
             BoundaryError: see `ask`.
@@ -222,7 +227,7 @@ class Conversation:
         if ids is not None and not isinstance(self.policy, EndpointPolicy):
             asked = [{"role": "user", "content": self.policy.text(ids)}]
         self.messages += [{"author": "prompt", **one, "turn": self._next} for one in asked]
-        return await self._sample(history)
+        return await self._sample(history, max_new_tokens)
 
     async def release(self) -> None:
         """Frees the engine's session; a failure is noted, since the turns are over anyway."""
@@ -328,7 +333,7 @@ class Conversation:
         self._histories.append(history)
         return history
 
-    async def _sample(self, history: History) -> Turn | Overflow:
+    async def _sample(self, history: History, max_new_tokens: int | None = None) -> Turn | Overflow:
         number, self._next = self._next, self._next + 1
         parts = ("turn", number) if not self._name else ("turn", self._name, number)
         asked = Asked(
@@ -336,6 +341,7 @@ class Conversation:
             seed=derive_seed(self.rollout.seed, *parts),
             session_id=self._session_id,
             deadline_s=self._deadline_s,
+            max_new_tokens=max_new_tokens,
         )
         started = time.perf_counter()
         try:

@@ -70,6 +70,9 @@ class EndpointHistory:
         extra: dict[str, Any] = {"seed": asked.seed & _SEED_BITS}
         if self._policy.top_p < 1:
             extra["top_p"] = self._policy.top_p
+        if asked.max_new_tokens is not None:
+            own = self._policy.client.config.max_tokens or asked.max_new_tokens
+            extra["max_tokens"] = min(asked.max_new_tokens, own)
         try:
             async with crossing(Boundary.ENGINE, deadline_s=asked.deadline_s):
                 # Empty words are the policy's own; asking again would draw a second sample.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import toolparse
+from numpy.typing import NDArray
 
 from turnwise.engine import Finish
 from turnwise.episode import Ending, Limit
@@ -68,6 +70,7 @@ class Turn:
         finish: The engine's reason to end the turn.
         limit: Where `finish` is `length`: TOKENS for the turn's own, CONTEXT for the history's.
         prompt_tokens, tokens: Sizes of the prompt and of what was sampled.
+        ids: int32[tokens], what was sampled, stop token included; None where an endpoint spoke.
     """
 
     number: int
@@ -81,6 +84,7 @@ class Turn:
     limit: Limit | None = None
     prompt_tokens: int
     tokens: int
+    ids: NDArray[np.int32] | None = field(default=None, compare=False, repr=False)
 
     @property
     def ending(self) -> Ending | None:
@@ -99,12 +103,14 @@ class Asked:
         seed: In [0, 2^63).
         session_id: Of the engine.
         deadline_s: Seconds, repeats of a request included.
+        max_new_tokens: Of this turn, where the policy's own limit is not less; None for that one.
     """
 
     number: int
     seed: int
     session_id: str
     deadline_s: float
+    max_new_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

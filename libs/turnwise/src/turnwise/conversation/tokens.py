@@ -22,7 +22,7 @@ from turnwise.conversation.history import (
     assistant_message,
     for_template,
 )
-from turnwise.engine import Completion, SamplingParams
+from turnwise.engine import Completion
 from turnwise.episode import Boundary, BoundaryError, Limit, crossing
 from turnwise.policy import Policy
 
@@ -82,19 +82,18 @@ class TokenHistory:
         prompt = self._prompt
         assert prompt is not None, "a turn needs a prompt"
         sampling = self._policy.sampling
+        limit = min(asked.max_new_tokens or sampling.max_new_tokens, sampling.max_new_tokens)
         params = replace(
             sampling,
             seed=asked.seed,
-            max_new_tokens=min(
-                sampling.max_new_tokens, self._policy.max_context_tokens - len(prompt)
-            ),
+            max_new_tokens=min(limit, self._policy.max_context_tokens - len(prompt)),
         )
         async with crossing(Boundary.ENGINE, deadline_s=asked.deadline_s):
             completion = await self._policy.engine.generate(
                 prompt, params, session_id=asked.session_id
             )
         async with crossing(Boundary.ENGINE):
-            turn = self._read(completion, params, asked.number, len(prompt))
+            turn = self._read(completion, limit, asked.number, len(prompt))
             message = assistant_message(turn)
             self._append(completion, turn, message)
         self.numbers.append(asked.number)
@@ -114,15 +113,12 @@ class TokenHistory:
         self._prompt = prompt
         return None
 
-    def _read(
-        self, completion: Completion, params: SamplingParams, number: int, prompt_tokens: int
-    ) -> Turn:
+    def _read(self, completion: Completion, most: int, number: int, prompt_tokens: int) -> Turn:
         text = self._policy.text(completion.ids)
         count = len(completion.ids)
         limit = None
         if completion.finish == "length":
-            full = self._policy.sampling.max_new_tokens <= count
-            limit = Limit.TOKENS if full else Limit.CONTEXT
+            limit = Limit.TOKENS if most <= count else Limit.CONTEXT
         turn = Turn(
             number=number,
             text=text,
@@ -131,6 +127,7 @@ class TokenHistory:
             limit=limit,
             prompt_tokens=prompt_tokens,
             tokens=count,
+            ids=completion.ids,
         )
         if self._toolset is None:
             return turn
