@@ -7,8 +7,10 @@ OpenAI-compatible endpoint, which can be evaluated alone. A method need not tell
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -76,3 +78,17 @@ class EndpointPolicy:
 
 
 AnyPolicy = Policy | EndpointPolicy
+
+
+def model_vocabulary(folder: Path) -> int | None:
+    """Rows of a checkpoint's embedding, by its config.json; None where it does not say.
+
+    A padded vocabulary is larger than its tokenizer's, and a policy may sample what is beyond.
+    """
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    found = config.get("text_config", config) if isinstance(config, dict) else None
+    size = found.get("vocab_size") if isinstance(found, dict) else None
+    return size if isinstance(size, int) and size > 0 else None

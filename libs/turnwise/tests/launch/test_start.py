@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from examples.order_desk import OrderDesk
 from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError
 from turnwise.launch import bundle, ray_job, run, start, status, stop
@@ -21,6 +20,8 @@ from turnwise.launch.head import free_ports, node_environment, start_head, token
 from turnwise.launch.preset import RayConfig
 from turnwise.launch.processes import Process, identify, is_alive
 from turnwise.launch.record import Head, LaunchRecord, hostname, read_record, write_record
+
+from examples.order_desk import OrderDesk
 
 FILE = """
 [model]

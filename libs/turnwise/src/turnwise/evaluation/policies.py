@@ -22,7 +22,7 @@ from turnwise.local.threads import choose_threads, set_threads
 from turnwise.method import method_name
 from turnwise.models.client import ChatClient
 from turnwise.models.config import ChatConfig
-from turnwise.policy import AnyPolicy, EndpointPolicy, Policy
+from turnwise.policy import AnyPolicy, EndpointPolicy, Policy, model_vocabulary
 
 if TYPE_CHECKING:
     from turnwise.local.policy import LoadedPolicy
@@ -41,11 +41,13 @@ class Loaded:
         weights: None where an SGLang server has them.
         tokenizer: With a chat template.
         context: Most tokens of a conversation.
+        vocabulary: Of the model, which may be padded; None where it is not known.
     """
 
     weights: LoadedPolicy | None
     tokenizer: Any
     context: int
+    vocabulary: int | None
 
 
 def load(options: SharedOptions, method: AnyMethod) -> Loaded | None:
@@ -73,7 +75,7 @@ def load(options: SharedOptions, method: AnyMethod) -> Loaded | None:
     loaded = load_policy(name, device=options.device, require_tools=bool(method.tools()))
     set_threads(options.threads or choose_threads(loaded.model).threads)
     context = _context(options, int(loaded.model.config.max_position_embeddings))
-    return Loaded(loaded, loaded.tokenizer, context)
+    return Loaded(loaded, loaded.tokenizer, context, loaded.model.config.vocab_size)
 
 
 def make_policy(options: SharedOptions, method: AnyMethod, loaded: Loaded | None) -> AnyPolicy:
@@ -89,7 +91,9 @@ def make_policy(options: SharedOptions, method: AnyMethod, loaded: Loaded | None
     found = tool_format(method, loaded.tokenizer)
     return Policy(
         engine=_engine(options, loaded),
-        profile=tokendelta.Profile.from_tokenizer(loaded.tokenizer, tools=list(method.tools())),
+        profile=tokendelta.Profile.from_tokenizer(
+            loaded.tokenizer, tools=list(method.tools()), vocab_size=loaded.vocabulary
+        ),
         max_context_tokens=loaded.context,
         tool_format=found,
         sampling=SamplingParams(
@@ -206,7 +210,12 @@ def _tokenizer(options: SharedOptions, name: str, require_tools: bool) -> Loaded
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"--hf-checkpoint {name}: no tokenizer and config: {first}") from None
     check_template(tokenizer, name, require_tools=require_tools)
-    return Loaded(None, tokenizer, _context(options, int(config.max_position_embeddings)))
+    return Loaded(
+        None,
+        tokenizer,
+        _context(options, int(config.max_position_embeddings)),
+        model_vocabulary(Path(name)),
+    )
 
 
 def _check_device(device: str) -> None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,7 @@ import toolparse
 from turnwise.config import ConfigError
 from turnwise.engine.http import HttpPool
 from turnwise.method import Method, Services
+from turnwise.policy import model_vocabulary
 from turnwise.slime.files import files_of
 from turnwise.slime.settings import Settings, fans_out, make_method, model_url, read_settings
 
@@ -169,6 +171,7 @@ def _make(
                 _load_tokenizer(args.hf_checkpoint),
                 tools=list(method.tools()),
                 template_kwargs=_template_options(args),
+                vocab_size=model_vocabulary(Path(args.hf_checkpoint)),
             )
         return _profiles[key], method
 
