@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -210,12 +211,8 @@ def _tokenizer(options: SharedOptions, name: str, require_tools: bool) -> Loaded
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"--hf-checkpoint {name}: no tokenizer and config: {first}") from None
     check_template(tokenizer, name, require_tools=require_tools)
-    return Loaded(
-        None,
-        tokenizer,
-        _context(options, int(config.max_position_embeddings)),
-        model_vocabulary(Path(name)),
-    )
+    context = _context(options, int(config.max_position_embeddings))
+    return Loaded(None, tokenizer, context, model_vocabulary(Path(name)))
 
 
 def _check_device(device: str) -> None:
