@@ -2,7 +2,8 @@
 
 Covers Llama, Mistral, Qwen2 and Qwen3 with full attention: RMSNorm, rotary positions,
 grouped-query attention, SwiGLU, optional query-key norms, biases and tied embeddings. What it can't
-compute it refuses at load, and `verify` compares it with the transformers model that it was loaded from.
+compute it refuses at load, and `verify` compares it with the transformers model that it was loaded
+from.
 
 Where the time goes on a CPU is reading keys and values, so
 1. projections are fused (query-key-value, gate-up) and residuals are added by the matmul;
