@@ -55,7 +55,7 @@ async def outcome(user: list[str], isolation: str, python: str, folder: Path) ->
     folder.chmod(0o777)
     process = await asyncio.create_subprocess_exec(
         *("setpriv", *user, sys.executable, "-c", PROGRAM),
-        *(json.dumps(sys.path), isolation, python),
+        *(json.dumps([os.path.abspath(part) for part in sys.path]), isolation, python),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "TMPDIR": str(folder)},

@@ -37,7 +37,8 @@ def load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
     config: Any = AutoConfig.from_pretrained(folder, gguf_file=_FILE)
     # `from_pretrained` reads a GGUF file only where accelerate is installed, and needs it for
     # nothing: the tensors are read and set here.
-    model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    make: Any = AutoModelForCausalLM
+    model: Any = make.from_config(config, dtype=dtype)
     read: Any = load_gguf_checkpoint
     tensors = read(str(Path(folder) / _FILE), return_tensors=True, model_to_load=model)["tensors"]
     left = model.load_state_dict(tensors, strict=False)
