@@ -23,6 +23,9 @@ FORMATS = (
     "pythonic",
     "llama3",
     "mistral",
+    "minimax-m2",
+    "minimax-m3",
+    "gemma4",
 )
 
 
@@ -36,6 +39,10 @@ def worst(format: str) -> Iterator[str]:
     yield opener + '{"a":' * (MILLION // 5)
     yield opener + '{"name": "f", "arguments": {"a": "' + "</tool_call>" * (MILLION // 12)
     yield one.replace("x", "</s>" * (MILLION // 4))
+    # Tags that are talked about, and calls that are never finished, before a call.
+    yield f"{opener} and " * (MILLION // (len(opener) + 5)) + one
+    half = one[: len(one) // 2]
+    yield half * (MILLION // len(half)) + one
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import toolparse
-from toolparse_support import TOOLS, view
+from toolparse_support import TOOLS, view, written
 
 X, Y = ("f", {"a": "x", "n": 2}), ("g", {"q": "y"})
 TEXTS: list[tuple[str, str, list[Any], str]] = [
@@ -71,6 +71,13 @@ def test_a_text_as_the_template_writes_it_is_read(
 def test_what_is_wrong_with_one_of_them_has_its_kind(format: str, text: str, kind: str) -> None:
     parsed = toolparse.parse(text, format, TOOLS)
     assert [e.kind for e in parsed.errors] == [kind] and parsed.calls == []
+
+
+def test_any_character_may_stand_in_a_beam_value() -> None:
+    for value in ("\x00", "a\x00", "\x00\n</rfl:parameter> \x00", "\u00ff"):
+        text = written("beam", [("f", {"a": value}), ("g", {"q": "y"})])
+        parsed = toolparse.parse(text, "beam", TOOLS)
+        assert [c.arguments for c in parsed.calls] == [{"a": value}, {"q": "y"}]
 
 
 def test_words_that_are_no_header_are_content() -> None:

@@ -32,6 +32,8 @@ from toolparse.scan.pairs import OK, Shape, scan_call
 _RECIPIENT = re.compile(rb"\bto=([^\s<]+)")
 _HARMONY_CHANNEL = re.compile(rb"<\|channel\|>\s*([A-Za-z]+)")
 HEADER_LIMIT = 512
+# A byte that UTF-8 does not have.
+_NEVER = b"\xff"
 
 
 def json_body(
@@ -263,7 +265,7 @@ class Beam(Messages):
         rb"(?:<\|constrain\|>[^<]{0,200})?<\|message\|>"
     )
     shape = Shape(
-        b"\x00", b"", b'<rfl:parameter name="', b'">', b"", b"</rfl:parameter>", b"\x00",
+        _NEVER, b"", b'<rfl:parameter name="', b'">', b"", b"</rfl:parameter>", _NEVER,
         b"", b"", True, True, False,
     )  # fmt: skip
 
@@ -294,7 +296,7 @@ class Beam(Messages):
             return
         name_span = (block[0] + recipient.start(1), block[0] + recipient.end(1))
         # The message has no tags for the call: a copy with them is scanned, offsets shifted.
-        text = b"n\n" + bytes(run.data[body[0] : body[1]]) + b"\x00"
+        text = b"n\n" + bytes(run.data[body[0] : body[1]]) + _NEVER
         code, offset, _, _, pairs = scan_call(self.shape, text, 0, len(text), True)
         shift = body[0] - 2
         moved = [tuple(x + shift for x in pair) for pair in pairs]
@@ -302,7 +304,7 @@ class Beam(Messages):
         if cut:
             # Its arguments end with the message; without that end more may have followed.
             kind = "unclosed"
-        elif code == OK and run.data.find(b"\x00", *body) < 0:
+        elif code == OK:
             self.pairs.finish(run, block, block[0], scanned, None)  # type: ignore[arg-type]
             return
         else:
