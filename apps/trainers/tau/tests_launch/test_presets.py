@@ -48,13 +48,16 @@ slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std
 --vocab-size 151936 --kv-channels 128 --qk-layernorm
 """
 # What this product adds to it: its hooks (the filter drops the same groups, and those with too many
-# lost members), the length of a conversation, and the node's size, which slime would take for 8.
+# lost members), the length of a conversation, the node's size, which slime would take for 8, and
+# engines that do not log each request.
 ADDED = {
     "--dynamic-sampling-filter-path": ["turnwise.slime.dynamic_filter"],
     "--rollout-max-context-len": ["16384"],
     "--custom-generate-function-path": ["turnwise.slime.generate"],
     "--custom-rm-path": ["turnwise.slime.reward_func"],
     "--custom-reward-post-process-path": ["turnwise.slime.post_process_rewards"],
+    "--rollout-data-postprocess-path": ["turnwise.slime.train_data"],
+    "--sglang-log-level-http": ["warning"],
     "--custom-rollout-log-function-path": ["turnwise.slime.rollout_log"],
     "--custom-eval-rollout-log-function-path": ["turnwise.slime.eval_log"],
     "--custom-config-path": ["turnwise.json"],
