@@ -199,7 +199,10 @@ def read_answer(
     if not isinstance(meta, dict):
         raise _wrong("no meta_info", answer)
     finish = _finish(meta.get("finish_reason"))
-    _check_count(meta, "prompt_tokens", prompt_tokens)
+    # A request that was aborted while it waited has no counts.
+    counted = finish != "abort" or meta.get("prompt_tokens") is not None
+    if counted:
+        _check_count(meta, "prompt_tokens", prompt_tokens)
     ids, logprobs = _tokens(meta.get("output_token_logprobs"), finish)
     if len(ids) > max_new_tokens:
         raise _wrong(f"{len(ids)} tokens where {max_new_tokens} were asked for", None)
@@ -209,7 +212,8 @@ def read_answer(
             " server have a smaller context?",
             None,
         )
-    _check_count(meta, "completion_tokens", len(ids))
+    if counted or meta.get("completion_tokens") is not None:
+        _check_count(meta, "completion_tokens", len(ids))
     kept = {key: value for key, value in meta.items() if key not in _BULKY and value is not None}
     for name, value in kept.items():
         _check_number(name, value)
