@@ -124,9 +124,7 @@ REASONS: tuple[Callable[[MetricsRow, StopLimits], str], ...] = (
 class RowWatch:
     """Holds the rows of a run against the reasons, and the time between them."""
 
-    def __init__(
-        self, limits: StopLimits, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, limits: StopLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._clock = limits, clock
         self._last_row = self._last_step = clock()
         self._steps: list[float] = []

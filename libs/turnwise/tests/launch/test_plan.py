@@ -215,7 +215,9 @@ def fanning(file: Path) -> Path:
     """A run's file of a method whose episodes have several rows."""
     assert find_method("agentflow").fans_out
     rows = "[perf]\nuse-dynamic-batch-size = true\nmax-tokens-per-gpu = 4096\n"
-    file.write_text(SMALL.replace("[tau]", '[agentflow]\nhelpers = "rules"\nobjective = "turn-mean"') + rows)
+    file.write_text(
+        SMALL.replace("[tau]", '[agentflow]\nhelpers = "rules"\nobjective = "turn-mean"') + rows
+    )
     return file
 
 

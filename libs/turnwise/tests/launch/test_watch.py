@@ -10,7 +10,13 @@ from turnwise.run.jsonl import append_rows, keep_until
 from turnwise.run.metrics import MetricsRow, SlimeRow, TrainRow, as_row
 from turnwise.stopping import MIN_PATIENCE_S, RowWatch, StopLimits
 
-GOOD: LedgerRow = {"started": 8, "finished": 7, "stopped": {}, "lost": {"engine": 1}, "cancelled": 0}
+GOOD: LedgerRow = {
+    "started": 8,
+    "finished": 7,
+    "stopped": {},
+    "lost": {"engine": 1},
+    "cancelled": 0,
+}
 
 
 def train(step: int, ledger: LedgerRow = GOOD) -> TrainRow:

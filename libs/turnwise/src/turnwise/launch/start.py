@@ -275,9 +275,7 @@ def _start(run_dir: Path, config: RunConfig, plan: Plan, out: TextIO) -> LaunchR
     return record
 
 
-def _finish(
-    run_dir: Path, config: RunConfig, plan: Plan, record: LaunchRecord, out: TextIO
-) -> int:
+def _finish(run_dir: Path, config: RunConfig, plan: Plan, record: LaunchRecord, out: TextIO) -> int:
     """Follows the job to its end; then our own head ends too, and the result is told."""
     assert record.job is not None
     state: str | None = "STOPPED"

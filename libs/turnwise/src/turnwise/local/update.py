@@ -241,9 +241,7 @@ class Updater:
         largest = settings.clip_grad or torch.inf
         norm = float(nn.utils.clip_grad_norm_(self.parameters, largest))
         if said := not_finite({"loss": loss, "gradient norm": norm}):
-            raise RunError(
-                f"{said}, largest rollout/trainer log-prob difference {difference:.3g}"
-            )
+            raise RunError(f"{said}, largest rollout/trainer log-prob difference {difference:.3g}")
         self.optimizer.step()
         return UpdateMetrics(
             loss=loss,

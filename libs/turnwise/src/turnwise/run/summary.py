@@ -77,7 +77,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             return f"It got worse: {change}."
         return f"No rise is shown: {change}; {MIN_ERRORS:g} standard errors would show one."
 
-
     def text(self) -> str:
         """The verdict, what fixed behaviours score, who took part, and what it means."""
         lines = [self.verdict()]
