@@ -33,7 +33,10 @@ NODE = {
     "transformers": "5.2.0",
     "ray": "2.60.0",
     "sglang": versions()["sglang"],
-    "slime": "0.3.1",
+    "slime": "here",
+    "megatron.core": "here",
+    "flash_attn": "2.8.3",
+    "fused_weight_gradient_mlp_cuda": "here",
 }
 SMI = "#!/bin/sh\nprintf 'NVIDIA H200, 143771, {used}\\nNVIDIA H200, 143771, 4\\n'\n"
 
@@ -79,6 +82,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     utils = folder / "slime/slime/utils"
     utils.mkdir(parents=True)
     (utils / "arguments.py").write_text(PARSER)
+    (folder / "slime/train.py").touch()
     (folder / "megatron").mkdir()
     (folder / "bin").mkdir()
     smi = folder / "bin/nvidia-smi"
@@ -287,7 +291,7 @@ def test_damage_is_found_and_named(
         ("--actor-num-gpus-per-node 4", "GPUs", "2 here, 4 wanted on each node"),
         ("--input-key prompt", "data", "the hooks read the task's index"),
         ("--ray.address http://127.0.0.1:1", "Ray", "nobody answers at http://127.0.0.1:1"),
-        ("--ray.slime-dir /no", "versions", "slime is not in /no"),
+        ("--ray.slime-dir /no", "versions", "slime's /no/train.py is not there"),
         ("--hf-checkpoint /no", "policy", "/no is no folder"),
     ],
 )
