@@ -2,6 +2,9 @@
 
     ./pants run apps/trainers/tau:prepare -- --local-dir DIR
 
+With `--family` it writes what the run of presets/shipped-policy.toml needs instead: the tasks of
+the main job as family_{train,held_out}.jsonl, and the shipped policy as policy/.
+
 Each of retail_{train,dev,test}_tasks.jsonl and airline_test_tasks.jsonl holds one
 `{"index": ..., "metadata": ...}` a line: the task's number within its split, and the task as
 upstream's own generator writes it (user_id, actions, instruction, outputs), its `env` and
@@ -12,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -21,6 +25,7 @@ from typing import Any, Literal
 from pydantic import Field
 from taubench import SPLITS, SourceError, Task, load_tasks
 from taubench.fewshot import demonstrated
+from taubench.splits import family_splits
 from turnwise.arguments import parse_args
 from turnwise.command import run_command
 from turnwise.config import CommandConfig, ConfigError
@@ -28,6 +33,9 @@ from turnwise.config import CommandConfig, ConfigError
 FlagName = Literal[
     "gt-write-fails", "order-dependent", "noop-reward", "short-outputs", "demonstrated"
 ]
+
+
+POLICY = Path(__file__).parent / "policy"
 
 
 class PrepareConfig(CommandConfig):
@@ -39,6 +47,8 @@ class PrepareConfig(CommandConfig):
     """Leave tasks with any of these flags out of the training file. The others keep their index.
     `demonstrated` are those that the strategy few-shot shows in its prompt. The dev and test files
     are always whole, so that scores can be compared."""
+    family: bool = False
+    """Write the tasks of the main job and the policy that is trained on them."""
 
 
 def row(task: Task) -> dict[str, Any]:
@@ -81,6 +91,18 @@ def write_tasks(path: Path, tasks: Sequence[Task]) -> None:
     part.replace(path)
 
 
+def write_family(folder: Path) -> None:
+    """Writes the tasks of the main job and the shipped policy."""
+    parts = family_splits()
+    for name, tasks in (("train", parts.train), ("held_out", parts.held_out)):
+        path = folder / f"family_{name}.jsonl"
+        write_tasks(path, tasks)
+        print(f"{path}: {len(tasks)} tasks")
+    policy = folder / "policy"
+    shutil.copytree(POLICY, policy, dirs_exist_ok=True)
+    print(f"{policy}: the shipped policy")
+
+
 def prepare(argv: Sequence[str]) -> None:
     """The command.
 
@@ -90,8 +112,13 @@ def prepare(argv: Sequence[str]) -> None:
     config = parse_args(
         PrepareConfig, argv, prog="prepare", description=PrepareConfig.__doc__ or ""
     )
+    if config.family and config.exclude:
+        raise ConfigError("--exclude: the family has no tasks to leave out; give one of the two")
     try:
         config.local_dir.mkdir(parents=True, exist_ok=True)
+        if config.family:
+            write_family(config.local_dir)
+            return
         for domain, splits in SPLITS.items():
             for split in splits:
                 tasks = load_tasks(domain, split)

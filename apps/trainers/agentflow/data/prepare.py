@@ -13,6 +13,9 @@
 4. Each file becomes NAME.jsonl, one `{"prompt", "label", "metadata"}` a line, and `overlap.json`
    lists what was found in 3.
 
+With `--generated` it writes what the run of presets/shipped-policy.toml needs instead: the problems
+of the main job as generated_{train,held_out}.jsonl, and the shipped planner as policy/.
+
 A source is a file, or a data set on the Hugging Face hub as OWNER/NAME or OWNER/NAME:FILE.
 """
 
@@ -22,6 +25,7 @@ import importlib
 import json
 import os
 import re
+import shutil
 import sys
 import unicodedata
 from collections import Counter
@@ -37,8 +41,11 @@ from turnwise.command import PreflightError, run_command
 from turnwise.config import CommandConfig, ConfigError
 from turnwise.episode import BoundaryError
 
+from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.data.sources import Row, read_rows
+from apps.trainers.agentflow.laptop.tasks import rows
 
+PLANNER = Path(__file__).parents[1] / "policy"
 GRAM_WORDS = 13
 STOCK_PHRASE = 10
 """A run of words in more training questions than this is a stock phrase, as in GPT-3's own
@@ -59,6 +66,8 @@ class PrepareConfig(CommandConfig):
     drop: Literal["equal", "grams"] = "equal"
     """Training questions to leave out: those equal to one of evaluation, or those that share a run
     of 13 words with one as well."""
+    generated: bool = False
+    """Write the generated problems of the main job and the planner that is trained on them."""
     overlap_examples: int = Field(default=20, ge=0)
     """Pairs of each kind that overlap.json shows for each evaluation file."""
 
@@ -230,8 +239,15 @@ def prepare(argv: Sequence[str]) -> None:
     config = parse_args(
         PrepareConfig, argv, prog="prepare", description=PrepareConfig.__doc__ or ""
     )
-    if not config.train and not config.eval:
-        raise ConfigError("train, eval: name at least one source")
+    if bool(config.train or config.eval) == config.generated:
+        raise ConfigError("train, eval: name at least one source, or give --generated alone")
+    if config.generated:
+        try:
+            write_generated(config.local_dir)
+        except OSError as error:
+            place = f"--local-dir {config.local_dir}"
+            raise ConfigError(f"{place}: {error.strerror or error}") from None
+        return
     try:
         with SameAnswers() as same:
             evaluations = [_load(source, same, strict=True) for source in config.eval]
@@ -267,6 +283,26 @@ def prepare(argv: Sequence[str]) -> None:
                 f"{train} and {name}: {counts['equal']} equal questions, {counts['similar']} more "
                 f"with {GRAM_WORDS} words in a row in common"
             )
+
+
+def write_generated(folder: Path) -> None:
+    """Writes the problems that the main job trains and is evaluated on, and its planner."""
+    folder.mkdir(parents=True, exist_ok=True)
+    per_cell = AgentFlowOptions(helpers="rules").eval_per_cell
+    for split in ("train", "held-out"):
+        path = folder / f"generated_{split.replace('-', '_')}.jsonl"
+        found = rows(split, eval_per_cell=per_cell)
+        write_rows(
+            path,
+            (
+                {"prompt": one.prompt, "label": one.label, "metadata": {"id": one.id}}
+                for one in found
+            ),
+        )
+        print(f"{path}: {len(found)} problems")
+    policy = folder / "policy"
+    shutil.copytree(PLANNER, policy, dirs_exist_ok=True)
+    print(f"{policy}: the shipped planner")
 
 
 def _data_rows(name: str, rows: Iterable[Row]) -> Iterator[dict[str, Any]]:

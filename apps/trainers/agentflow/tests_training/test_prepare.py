@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from turnwise.answers.labels import SameAnswers
 from turnwise.config import ConfigError
+from turnwise.method import make_method
 
 from apps.trainers.agentflow.data.prepare import (
     grams,
@@ -276,3 +277,17 @@ def test_a_data_set_on_the_hub_is_found_by_its_one_file_or_by_name(
     assert locate("owner/name:more.jsonl") == tmp_path / "more.jsonl"
     with pytest.raises(ConfigError, match="the hub says: 401 no such data set"):
         locate("owner/other")
+
+
+def test_the_generated_problems_are_the_main_jobs_own_with_its_planner(tmp_path: Path) -> None:
+    prepare(["--local-dir", str(tmp_path), "--generated"])
+    method = make_method("agentflow", {"helpers": "rules"})
+    for split in ("train", "held-out"):
+        path = tmp_path / f"generated_{split.replace('-', '_')}.jsonl"
+        written = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        assert [(row["prompt"], row["label"], row["metadata"]["id"]) for row in written] == [
+            (row.prompt, row.label, row.id) for row in method.rows(split)
+        ]
+    assert (tmp_path / "policy/model.safetensors").stat().st_size > 1_000_000
+    with pytest.raises(ConfigError, match="give --generated alone"):
+        prepare(["--local-dir", str(tmp_path), "--generated", "--train", "x.jsonl"])

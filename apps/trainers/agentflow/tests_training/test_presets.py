@@ -4,12 +4,15 @@ To renew it after a change that is meant:
 `python -m apps.trainers.agentflow.tests_training.test_presets`.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwise.config import load_toml
 from turnwise.launch.flags import check_arguments
+from turnwise.launch.model_files import check_figures
 from turnwise.launch.plan import Plan, make_plan
 from turnwise.launch.preset import read_run
 from turnwise.local.command import train_method
@@ -64,6 +67,21 @@ def engines() -> list[dict[str, str]]:
 
 def test_the_preset_becomes_the_argument_list_that_is_kept() -> None:
     assert golden_text() == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_preset_of_the_shipped_planner_is_the_laptops_run() -> None:
+    path = PRESET.with_name("shipped-policy.toml")
+    made = make_plan(read_run(path, method="agentflow"), run_dir=Path("run"))
+    config = json.loads((HERE.parent / "policy/config.json").read_text())
+    assert [line.verdict for line in check_figures("model", config, made.options)] == ["ok"]
+    laptop = load_toml(PRESET.with_name("laptop.toml"))
+    for name in ("num-rollout", "rollout-batch-size", "lr", "eps-clip-high"):
+        assert float(made.value(f"--{name}") or 0) == laptop[name], name
+    for name in ("rollout-max-response-len", "rollout-max-context-len"):
+        assert int(made.value(f"--{name}") or 0) == laptop[name], name
+    sent = AgentFlowOptions(**_without_method(made))
+    own = {key.replace("-", "_"): value for key, value in laptop["agentflow"].items()}
+    assert sent == AgentFlowOptions(**own)
 
 
 def test_it_has_every_setting_of_the_published_run() -> None:

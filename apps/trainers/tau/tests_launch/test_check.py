@@ -33,7 +33,10 @@ NODE = {
     "transformers": "5.2.0",
     "ray": "2.60.0",
     "sglang": versions()["sglang"],
-    "slime": "0.3.1",
+    "slime": "here",
+    "megatron.core": "here",
+    "flash_attn": "2.8.3",
+    "fused_weight_gradient_mlp_cuda": "here",
 }
 SMI = "#!/bin/sh\nprintf 'NVIDIA H200, 143771, {used}\\nNVIDIA H200, 143771, 4\\n'\n"
 
@@ -79,6 +82,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     utils = folder / "slime/slime/utils"
     utils.mkdir(parents=True)
     (utils / "arguments.py").write_text(PARSER)
+    (folder / "slime/train.py").touch()
     (folder / "megatron").mkdir()
     (folder / "bin").mkdir()
     smi = folder / "bin/nvidia-smi"
@@ -260,7 +264,7 @@ def untied(node: Path) -> None:
         (half_a_checkpoint, "reference", "lacks *.distcp: it was not written to the end"),
         (other_files, "start", "is not empty, but has no latest_checkpointed_iteration.txt"),
         (no_template, "template", "chat template"),
-        (other_calls, "tool format", "qwen25 does not read the template's own call"),
+        (other_calls, "tool format", "writes no tool calls that are known here"),
         (used_gpu, "GPUs", "1 of 2 are in use, up to 94 GB"),
         (no_driver, "GPUs", "no NVIDIA driver answers here"),
         (other_size, "model", "--rotary-base 1e+06, rope_theta 10000"),
@@ -285,9 +289,9 @@ def test_damage_is_found_and_named(
         ("--tau.user.strategy human", "user", "nobody sits at the terminals"),
         ("--rollout-max-context-len 600", "tool format", "more than 600 with one turn"),
         ("--actor-num-gpus-per-node 4", "GPUs", "2 here, 4 wanted on each node"),
-        ("--input-key prompt", "data", "the hooks read the task's index"),
+        ("--input-key prompt", "data", "prompt"),
         ("--ray.address http://127.0.0.1:1", "Ray", "nobody answers at http://127.0.0.1:1"),
-        ("--ray.slime-dir /no", "versions", "slime is not in /no"),
+        ("--ray.slime-dir /no", "versions", "slime's /no/train.py is not there"),
         ("--hf-checkpoint /no", "policy", "/no is no folder"),
     ],
 )
@@ -373,7 +377,10 @@ def test_a_customer_that_slime_serves_must_be_in_its_file(look: Look, node: Path
     [
         ("--tau.user.model nobody-knows", "give its prices"),
         ("--tau.user.read-price 100 --tau.user.write-price 100", "at these prices"),
-        ("--tau.user.write-price 100 --tau.user.spend-cap-usd 0.01", "but spend-cap-usd is $0.01"),
+        (
+            "--tau.user.write-price 100 --tau.user.spend-cap-usd 0.01",
+            "the run ends at spend-cap-usd $0.01",
+        ),
     ],
 )
 def test_prices_are_the_files_own_or_asked_for(look: Look, words: str, found: str) -> None:
@@ -403,3 +410,97 @@ def test_another_commit_is_a_note_not_a_failure(
     code, table = look()
     assert code == 0
     assert "slime is at ffffffffffff, made for 624b824a898a" in table
+
+
+def hugging_face_reference(node: Path) -> None:
+    set_key(node, "ref-load", f"{node}/hf")
+
+
+def no_tokenizer_config(node: Path) -> None:
+    (node / "hf/tokenizer_config.json").unlink()
+
+
+def older_checkpoint(node: Path) -> None:
+    shutil.rmtree(node / "ref/release")
+    (node / "ref/release/mp_rank_00").mkdir(parents=True)
+
+
+@pytest.mark.parametrize("change", [hugging_face_reference, no_tokenizer_config, older_checkpoint])
+def test_a_run_that_slime_would_take_fails_no_line(
+    look: Look, node: Path, change: Callable[[Path], None]
+) -> None:
+    change(node)
+    code, table = look()
+    assert failed(table) == [] and code == 0, table
+
+
+def test_a_reference_whose_type_slime_does_not_load_is_to_be_converted(
+    look: Look, node: Path
+) -> None:
+    hugging_face_reference(node)
+    config = json.loads((node / "hf/config.json").read_text())
+    (node / "hf/config.json").write_text(json.dumps({**config, "model_type": "gpt2"}))
+    code, table = look()
+    assert code == 3
+    assert "slime loads no Hugging Face weights of type gpt2" in failed(table)[0]
+
+
+@pytest.mark.parametrize("parser", ["import no_such_module", "import time; time.sleep(60)"])
+def test_a_parser_that_does_not_answer_has_refused_nothing(
+    look: Look, node: Path, monkeypatch: pytest.MonkeyPatch, parser: str
+) -> None:
+    monkeypatch.setattr("turnwise.launch.check.ASK_TIMEOUT_S", 2.0)
+    (node / "slime/slime/utils/arguments.py").write_text(parser)
+    code, table = look()
+    assert failed(table) == [] and code == 0
+    assert "│ skip" in table and "the job asks it when it starts" in table
+
+
+@pytest.mark.parametrize(
+    ("lacking", "words", "found"),
+    [
+        ("flash_attn", "--attention-backend flash", "attention-backend flash, but flash-attn"),
+        ("flash_attn", "--attention-backend auto", None),
+        ("fused_weight_gradient_mlp_cuda", "", "fuses the accumulation of gradients by Apex"),
+        ("fused_weight_gradient_mlp_cuda", "--no-gradient-accumulation-fusion", None),
+        ("slime", "", "lacks slime"),
+    ],
+)
+def test_what_the_flags_need_of_the_node_is_looked_for(
+    look: Look, monkeypatch: pytest.MonkeyPatch, lacking: str, words: str, found: str | None
+) -> None:
+    monkeypatch.setattr(machine, "node_versions", lambda ray: {**NODE, lacking: None})
+    code, table = look(*words.split())
+    assert code == (3 if found else 0), table
+    if found:
+        assert any(found in line for line in failed(table))
+
+
+def test_a_machine_that_is_no_node_of_the_cluster_proves_no_failure(
+    look: Look, node: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnwise.launch.check.is_here", lambda address: False)
+    for folder in ("hf", "ref", "data", "slime", "megatron", "bin"):
+        shutil.rmtree(node / folder)
+    monkeypatch.setattr(machine, "node_versions", lambda ray: {})
+    code, table = look()
+    assert failed(table) == [] and code == 0, table
+    assert "this machine is no node of the cluster" in table
+
+
+def test_a_spend_cap_below_the_estimate_is_said_and_is_no_failure(look: Look) -> None:
+    words = "--tau.user.write-price 100 --tau.user.spend-cap-usd 1"
+    code, table = look(*words.split())
+    assert failed(table) == [] and code == 0
+    assert "the run ends at spend-cap-usd $1" in table
+
+
+def test_rows_under_another_key_are_read_as_the_run_reads_them(look: Look, node: Path) -> None:
+    path = node / "data/retail_train_tasks.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("\n".join(json.dumps({"task": r["index"], "more": {}}) for r in rows))
+    words = "--input-key task --metadata-key more --eval-interval 5"
+    dev = node / "data/retail_dev_tasks.jsonl"
+    dev.write_text('{"task": 3, "more": {"task_split": "dev"}}\n')
+    code, table = look(*words.split())
+    assert failed(table) == [] and code == 0, table

@@ -84,6 +84,21 @@ def test_a_policy_is_converted_with_the_models_arguments_and_the_result_looked_a
         run(file)
 
 
+def test_what_shapes_the_network_reaches_the_converter_wherever_it_stands(
+    file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(
+        f"{file.read_text()}[misc]\n"
+        'spec = ["mine", "get_spec"]\ntransformer-impl = "local"\n'
+        "no-gradient-accumulation-fusion = true\nattention-dropout = 0.0\nlr = 1e-6\n"
+    )
+    run(file)
+    (command,) = [line for line in capfd.readouterr().out.splitlines() if "running" in line]
+    words = "--spec mine get_spec --transformer-impl local --no-gradient-accumulation-fusion"
+    assert all(f"--{word.strip()}" in command for word in words.split("--")[1:]), command
+    assert "--lr" not in command and "--num-rollout" not in command
+
+
 def test_a_policy_of_another_size_is_refused_before_the_converter_starts(
     file: Path, tmp_path: Path
 ) -> None:

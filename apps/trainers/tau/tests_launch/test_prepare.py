@@ -6,6 +6,7 @@ import pytest
 from taubench import load_tasks
 from taubench.fewshot import demonstrated
 from turnwise.config import ConfigError
+from turnwise.method import make_method
 
 from apps.trainers.tau.prepare import prepare
 
@@ -68,6 +69,20 @@ def test_what_few_shot_demonstrates_is_left_out_on_request(tmp_path: Path) -> No
     train = [row["index"] for row in rows(tmp_path / "retail_train_tasks.jsonl")]
     assert set(range(500)) - set(train) == {task.index for task in demonstrated("retail")}
     assert len(rows(tmp_path / "airline_test_tasks.jsonl")) == 50
+
+
+def test_the_family_is_the_main_jobs_own_tasks_and_shares_none(tmp_path: Path) -> None:
+    prepare(["--local-dir", str(tmp_path), "--family"])
+    train, held_out = (rows(tmp_path / f"family_{n}.jsonl") for n in ("train", "held_out"))
+    assert [len(train), len(held_out)] == [96, 47]
+    assert not {row["index"] for row in train} & {row["index"] for row in held_out}
+    method = make_method("tau", {"prompt": "compact", "user": {"strategy": "offline"}})
+    for split, written in (("train", train), ("held-out", held_out)):
+        assert [str(row["index"]) for row in written] == [row.prompt for row in method.rows(split)]
+    assert (tmp_path / "policy/model.safetensors").stat().st_size > 1_000_000
+    assert not list(tmp_path.glob("retail_*"))
+    with pytest.raises(ConfigError, match="--exclude: the family has no tasks"):
+        prepare(["--local-dir", str(tmp_path), "--family", "--exclude", "noop-reward"])
 
 
 def test_an_unknown_flag_is_refused_before_anything_is_written(tmp_path: Path) -> None:

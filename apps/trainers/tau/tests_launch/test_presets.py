@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from turnwise.config import ConfigError
+from turnwise.config import ConfigError, load_toml
 from turnwise.launch.flags import check_arguments
+from turnwise.launch.model_files import check_figures
 from turnwise.launch.plan import Plan, custom_config_text, make_plan
 from turnwise.launch.preset import read_run
 from turnwise.method import Services, make_method
@@ -16,7 +17,10 @@ from turnwise.method import Services, make_method
 from apps.trainers.tau.method import TauMethod
 
 HERE = Path(__file__).parent
-PRESETS = sorted((HERE.parent / "presets").glob("qwen*.toml"))
+PRESETS = sorted(
+    set((HERE.parent / "presets").glob("*.toml")) - {HERE.parent / "presets/laptop.toml"}
+)
+MODELS = [path for path in PRESETS if path.stem.startswith("qwen")]
 
 # Every argument of the published example for this model on two GPUs.
 EXAMPLE = """
@@ -61,7 +65,9 @@ ADDED = {
     "--custom-rollout-log-function-path": ["turnwise.slime.rollout_log"],
     "--custom-eval-rollout-log-function-path": ["turnwise.slime.eval_log"],
     "--custom-config-path": ["turnwise.json"],
+    "--rollout-data-postprocess-path": ["turnwise.slime.train_data"],
     "--num-gpus-per-node": ["2"],
+    "--sglang-log-level-http": ["warning"],
 }
 
 
@@ -97,7 +103,8 @@ def test_the_list_of_words_and_the_options_by_flag_say_the_same(path: Path) -> N
 
 def test_every_preset_of_the_product_is_there() -> None:
     names = [path.stem for path in PRESETS]
-    assert names == ["qwen2.5-3b", "qwen2.5-7b", "qwen3-4b-instruct-2507", "qwen3-8b"]
+    models = ["qwen2.5-3b", "qwen2.5-7b", "qwen3-4b-instruct-2507", "qwen3-8b"]
+    assert names == [*models, "shipped-policy"]
 
 
 def test_the_4b_preset_has_every_argument_of_the_published_example_and_what_the_hooks_need() -> (
@@ -110,7 +117,7 @@ def test_the_4b_preset_has_every_argument_of_the_published_example_and_what_the_
     }
 
 
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("strategy", ["tool-calling", "act", "react", "few-shot"])
 async def test_the_method_of_a_preset_starts_with_every_strategy_and_needs_its_key(
     path: Path, strategy: str
@@ -123,7 +130,7 @@ async def test_the_method_of_a_preset_starts_with_every_strategy_and_needs_its_k
         await method.open(Services(environ={}))
 
 
-@pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 async def test_the_method_of_a_preset_starts_without_a_key_where_none_is_needed(
     path: Path,
 ) -> None:
@@ -131,6 +138,20 @@ async def test_the_method_of_a_preset_starts_without_a_key_where_none_is_needed(
     method = make_method(options.pop("method"), options)
     await method.open(Services(environ={}))
     assert method.players() == {"user": "offline-1"}
+
+
+def test_the_preset_of_the_shipped_policy_is_the_laptops_run() -> None:
+    made = plan(HERE.parent / "presets/shipped-policy.toml")
+    config = json.loads((HERE.parent / "policy/config.json").read_text())
+    assert [line.verdict for line in check_figures("model", config, made.options)] == ["ok"]
+    laptop = load_toml(HERE.parent / "presets/laptop.toml")
+    assert float(made.value("--lr") or 0) == laptop["lr"]
+    assert made.value("--num-rollout") == str(laptop["num-rollout"])
+    assert float(made.value("--eps-clip-high") or 0) == laptop["eps-clip-high"]
+    options = made.custom_config["turnwise"]
+    assert (options["prompt"], options["objective"]) == ("compact", "global-token-mean")
+    assert options["user"]["strategy"] == laptop["tau"]["user"]["strategy"] == "offline"
+    assert (made.nodes, made.gpus_per_node) == (1, 1)
 
 
 def test_two_nodes_are_two_flags_more() -> None:

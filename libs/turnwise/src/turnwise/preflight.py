@@ -56,8 +56,9 @@ Check = Callable[[], Line | Iterable[Line]]
 def run_checks(checks: Mapping[str, Check], deadline_s: float = DEADLINE_S) -> Iterator[Line]:
     """Runs checks side by side and gives their lines in the order of `checks`.
 
-    A check that raises is a FAIL with what it said, one that is not done by the deadline a FAIL
-    with its name; neither keeps the others from being seen.
+    A check that raises a configuration or preflight error is a FAIL with what it said. One that
+    breaks, or is not done by the deadline, has found nothing: that says nothing about the run. None
+    keeps the others from being seen.
     """
     pool = concurrent.futures.ThreadPoolExecutor(max_workers=max(1, len(checks)))
     until = time.monotonic() + deadline_s
@@ -67,7 +68,7 @@ def run_checks(checks: Mapping[str, Check], deadline_s: float = DEADLINE_S) -> I
             try:
                 yield from future.result(max(0.0, until - time.monotonic()))
             except concurrent.futures.TimeoutError:
-                yield fail(
+                yield skip(
                     name,
                     f"no answer in {deadline_s:.0f} s",
                     "look at this machine's load and file systems, then check again",
@@ -84,7 +85,7 @@ def _lines(name: str, check: Check) -> list[Line]:
         return [fail(name, str(error), "change what the message names")]
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-        return [fail(name, said, "this check itself broke; please report it with this line")]
+        return [note(name, said, "this check itself broke; please report it with this line")]
 
 
 def print_table(lines: Sequence[Line], out: TextIO) -> None:

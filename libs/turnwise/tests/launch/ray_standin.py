@@ -10,7 +10,7 @@ import sys
 
 import ray
 
-OURS = ("turnwise", "tokendelta", "tokendelta._core", "toolparse", "tau_trait", "tyro")
+OURS = ("turnwise", "tokendelta", "tokendelta._core", "toolparse", "tau_trait")
 
 
 def options() -> dict[str, str]:
@@ -24,7 +24,7 @@ def options() -> dict[str, str]:
     }
 
 
-async def play(given: dict[str, str], turnwise: dict[str, object]) -> dict[str, object]:
+async def play(given: dict[str, str], custom: dict[str, object]) -> dict[str, object]:
     import importlib.util
     import time
 
@@ -43,7 +43,7 @@ async def play(given: dict[str, str], turnwise: dict[str, object]) -> dict[str, 
     args = make_args(
         **changes,
         hf_checkpoint=given["hf_checkpoint"],
-        turnwise=turnwise,
+        **custom,
         sglang_router_port=int(os.environ["ROUTER_PORT"]),
     )
     source = DataSource(args, prompts(args.rollout_batch_size))
@@ -86,23 +86,23 @@ async def play(given: dict[str, str], turnwise: dict[str, object]) -> dict[str, 
 
 @ray.remote(num_gpus=1)
 class RolloutManager:
-    def play(self, given: dict[str, str], turnwise: dict[str, object]) -> dict[str, object]:
+    def play(self, given: dict[str, str], custom: dict[str, object]) -> dict[str, object]:
         import asyncio
         import logging
 
         layout = "[%(asctime)s] %(filename)s:%(lineno)d - %(message)s"
         logging.basicConfig(level=logging.INFO, format=layout, force=True)
-        return asyncio.run(play(given, turnwise))
+        return asyncio.run(play(given, custom))
 
 
 def main() -> None:
     given = options()
     with open(given["custom_config_path"]) as stream:
-        turnwise = json.load(stream)["turnwise"]
+        custom = json.load(stream)
     ray.init()
     # slime gives each of its actors variables of its own, on top of the job's environment.
     manager = RolloutManager.options(runtime_env={"env_vars": {"OWN": "1"}}).remote()
-    found = ray.get(manager.play.remote(given, turnwise))
+    found = ray.get(manager.play.remote(given, custom))
     with open(os.environ["REPORT"], "w") as stream:
         json.dump(found, stream)
 

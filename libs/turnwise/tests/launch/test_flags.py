@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from turnwise.config import ConfigError
 from turnwise.launch.flags import (
     Flag,
+    NoAnswer,
     ask_slime,
     check_arguments,
     find_flag,
@@ -210,13 +211,30 @@ def test_the_installed_slime_has_the_last_word(parser: dict[str, str]) -> None:
 
 def test_a_node_without_slime_or_python_says_so(tmp_path: Path) -> None:
     environment = {"PATH": os.environ.get("PATH", os.defpath)}
-    said = ask_slime([], shutil.which("python3") or sys.executable, environment)
-    assert said.startswith("ModuleNotFoundError: No module named 'slime'")
+    with pytest.raises(NoAnswer, match="not be loaded: ModuleNotFoundError: No module named 'sli"):
+        ask_slime([], shutil.which("python3") or sys.executable, environment)
     missing = str(tmp_path / "python3")
-    assert ask_slime([], missing, environment) == f"{missing}: No such file or directory"
+    with pytest.raises(NoAnswer, match=f"{missing}: No such file or directory"):
+        ask_slime([], missing, environment)
 
 
 def test_a_parser_that_hangs_is_given_up(tmp_path: Path, parser: dict[str, str]) -> None:
     (tmp_path / "slime/utils/arguments.py").write_text("import time\ntime.sleep(60)\n")
-    said = ask_slime([], sys.executable, parser, timeout_s=0.5)
-    assert said == "slime's parser gave no answer in 0 s"
+    with pytest.raises(NoAnswer, match="gave no answer in 0 s"):
+        ask_slime([], sys.executable, parser, timeout_s=0.5)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "import no_such_module",
+        "raise OSError('libcuda.so.1')",
+        "import os; os.kill(os.getpid(), 9)",
+    ],
+)
+def test_a_parser_that_can_not_be_loaded_has_refused_no_flag(
+    tmp_path: Path, parser: dict[str, str], content: str
+) -> None:
+    (tmp_path / "slime/utils/arguments.py").write_text(content)
+    with pytest.raises(NoAnswer):
+        ask_slime([], sys.executable, parser)

@@ -21,9 +21,9 @@ sys.path.append(str(Path(__file__).parent.parent))
 
 import pytest
 from slime_standin.desk import Desk, customer, make_tokenizer, save_tokenizer
-from turnwise.command import PreflightError, RunError
-from turnwise.launch import run, status, stop
-from turnwise.launch.head import start_head, stop_head
+from turnwise.command import PreflightError, RunError, StopRun
+from turnwise.launch import ray_job, run, status, stop
+from turnwise.launch.head import TOKEN, answers, start_head, stop_head, token_of
 from turnwise.launch.preset import RayConfig
 from turnwise.launch.processes import family, is_alive
 from turnwise.launch.record import Head, read_record
@@ -64,6 +64,31 @@ if end == "4":
     engine = Engine.remote()
     print(ray.get(engine.start.remote()), flush=True)
     time.sleep(300)
+if end == "5":
+    raise FileNotFoundError("ref_load /no does not exist")
+if end == "6":
+    import json
+
+    with open("turnwise.json") as stream:
+        folder = json.load(stream)["turnwise_run_dir"]
+    numbers = {"train/train_rollout_logprob_abs_diff": 0.7}
+    with open(folder + "/metrics.jsonl", "a") as stream:
+        print(json.dumps({"step": 1, "kind": "slime", "numbers": numbers}), file=stream)
+    time.sleep(300)
+if end == "7":
+    import json
+
+    with open("turnwise.json") as stream:
+        folder = json.load(stream)["turnwise_run_dir"]
+    with open(folder + "/metrics.jsonl", "a") as stream:
+        for step, score in ((0, 0.0), (7, 1.0)):
+            scores = {f"task {n}": [score * (n < 7), n % 2] for n in range(8)}
+            count = {"started": 16, "finished": 16, "stopped": {}, "lost": {}, "cancelled": 0}
+            row = {"step": step, "kind": "eval", "dataset": "desk", "reward_mean": score,
+                   "reward_stderr": 0.1, "coverage": 1.0, "ledger": count, "endings": {},
+                   "metrics": {}, "baselines": {}, "services": {"user": "rules"}, "eval_s": 1.0,
+                   "scores": scores}
+            print(json.dumps(row), file=stream)
 """
 CONFIG = """
 [model]
@@ -81,6 +106,8 @@ colocate = true
 num-rollout = 1
 rollout-batch-size = 4
 rollout-max-context-len = 4096
+[ckpt]
+ref-load = "{slime}"
 """
 
 
@@ -95,7 +122,11 @@ def slime(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Head]:
     log = tmp_path_factory.mktemp("cluster") / "head.log"
     head = start_head(RayConfig(python=sys.executable), num_gpus=2, log=log)
-    yield head
+    # As a user of somebody else's cluster has it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN_PATH", str(Path(head.temp_dir) / TOKEN))
+        yield head
     stop_head(head, log.parent)
 
 
@@ -238,13 +269,14 @@ def test_a_worker_with_the_runtime_environment_alone_plays_64_episodes_and_the_l
     assert "working_dir_files" in found["folder"]
     assert all(file.startswith(found["folder"] + "/") for file in found["files"])
     assert (found["hook"], found["own"]) == ("turnwise.slime.hooks", "1")
-    assert not any(entry.startswith(os.getcwd()) for entry in found["path"] if entry)
-    (row,) = [
-        row
-        for row in map(json.loads, (run_dir / "metrics.jsonl").read_text().splitlines())
-        if row["kind"] == "rollout"
-    ]
-    numbers = {key.removeprefix("rollout/turnwise/"): value for key, value in row.items()}
+    assert not any(Path(entry).is_relative_to(os.getcwd()) for entry in found["path"] if entry)
+    rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["train", "slime"]
+    numbers = {
+        key.removeprefix("rollout/turnwise/"): value for key, value in rows[1]["numbers"].items()
+    }
+    assert numbers["started"] == rows[0]["ledger"]["started"]
+    assert (run_dir / "episodes.jsonl").stat().st_size and (run_dir / "report.html").is_file()
     check_samples(found["samples"], numbers, {tuple(turns) for turns in sampled.values()})
     check_faults(numbers, server, user)
 
@@ -280,7 +312,8 @@ def check_faults(numbers: dict[str, float], server: FakeSGLang, user: FakeChat) 
     assert numbers["user/rejections"] == busy
     assert numbers["user/retries"] == busy + customers["late"]
     assert numbers["user/empty_replies"] == customers["empty"] + customers["malformed"]
-    answered = len(user.calls) - busy - customers["late"] - customers["malformed"]
+    unanswered = ("late", "malformed", "empty")
+    answered = len(user.calls) - busy - sum(customers[name] for name in unanswered)
     assert numbers["user/requests"] == answered
 
 
@@ -301,6 +334,68 @@ def test_a_job_that_fails_is_a_failed_run_with_rays_word_and_the_log(
     assert "out of memory" in job_log(run_dir)
     assert status(run_dir, out=io.StringIO()) == 4
     assert is_alive(cluster.process)
+
+
+def test_a_job_that_dies_of_an_exception_is_a_failed_run_that_says_which(
+    tmp_path: Path, slime: Path, cluster: Head
+) -> None:
+    with pytest.raises(RunError, match="FAILED: FileNotFoundError: ref_load /no does not exist"):
+        run(
+            config(tmp_path, slime, cluster),
+            ["--num-rollout", "5"],
+            run_dir=tmp_path / "runs" / "one",
+            out=io.StringIO(),
+        )
+
+
+def test_a_job_whose_rows_go_wrong_is_ended_with_the_cause(
+    tmp_path: Path, slime: Path, cluster: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_job, "LOOK_S", 0.2)
+    run_dir = tmp_path / "runs" / "one"
+    out = io.StringIO()
+    with pytest.raises(StopRun, match="was stopped: .* differ by 0.7 .*no checkpoint was saved"):
+        run(config(tmp_path, slime, cluster), ["--num-rollout", "6"], run_dir=run_dir, out=out)
+    record = read_record(run_dir)
+    assert record is not None and record.ended == "STOPPED"
+    assert ray_job.status(cluster.address, str(record.job)) == "STOPPED"
+    assert "stopping the job: slime row of step 1: engine and trainer differ" in out.getvalue()
+    assert (run_dir / "report.html").is_file()
+
+
+def test_a_run_ends_with_the_verdict_of_its_evaluations(
+    tmp_path: Path, slime: Path, cluster: Head
+) -> None:
+    run_dir, out = tmp_path / "runs" / "one", io.StringIO()
+    assert (
+        run(config(tmp_path, slime, cluster), ["--num-rollout", "7"], run_dir=run_dir, out=out) == 0
+    )
+    said = out.getvalue()
+    assert "It learned: desk score 25.0 ± 9.4 % -> " in said and "+43.8 ± 6.2 points" in said, said
+    assert "User: rules" in said and json.loads((run_dir / "summary.json").read_text())["learned"]
+    assert f"report {run_dir}/report.html" in said
+
+
+def test_a_head_of_our_own_has_a_token_of_its_own_whatever_the_user_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray/auth_token").write_text("a" * 64)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "b" * 64)
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    head = start_head(RayConfig(python=sys.executable), num_gpus=0, log=tmp_path / "head.log")
+    try:
+        token = token_of(head)
+        assert token is not None and token not in ("a" * 64, "b" * 64)
+        assert answers(head.address, token)
+        assert not answers(head.address, "a" * 64) and not answers(head.address, "b" * 64)
+        assert Path(head.temp_dir).stat().st_mode & 0o077 == 0
+        assert ray_job.status(head.address, "nobody", token) is None
+    finally:
+        stop_head(head, tmp_path / "kept")
+    assert list((tmp_path / "kept").glob("session_*/dashboard.log"))
+    assert not Path(head.temp_dir).exists()
 
 
 def test_a_detached_run_is_refused_a_second_time_and_taken_over_without_harm_to_others(

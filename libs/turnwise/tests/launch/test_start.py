@@ -34,13 +34,17 @@ colocate = true
 num-rollout = 1
 rollout-batch-size = 4
 rollout-max-context-len = 4096
+[ckpt]
+ref-load = "{ref}"
 """
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "run.toml"
-    path.write_text(FILE)
+    (tmp_path / "ref").mkdir()
+    (tmp_path / "ref/config.json").touch()
+    path.write_text(FILE.format(ref=tmp_path / "ref"))
     return path
 
 
@@ -122,6 +126,14 @@ def test_a_load_folder_that_is_no_checkpoint_stops_before_anything_is_written(
             run_dir=tmp_path / "runs/one",
             out=io.StringIO(),
         )
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_reference_that_is_not_there_stops_before_a_head_is_started(
+    file: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PreflightError, match="--ref-load /gone: does not exist"):
+        run(file, ["--ref-load", "/gone"], run_dir=tmp_path / "runs/one", out=io.StringIO())
     assert not (tmp_path / "runs").exists()
 
 

@@ -59,7 +59,9 @@ def make_args(**changes: Any) -> Namespace:
         "use_tensorboard": False,
         "rollout_num_gpus": None,
     }
-    unknown = changes.keys() - values.keys() - {"turnwise", "hf_checkpoint"} - _MODEL
+    unknown = (
+        changes.keys() - values.keys() - {"turnwise", "turnwise_run_dir", "hf_checkpoint"} - _MODEL
+    )
     if unknown:
         raise TypeError(f"no arguments of slime: {sorted(unknown)}")
     return Namespace(**{**values, **changes})

@@ -152,7 +152,9 @@ def customer(messages: list[dict[str, Any]]) -> str:
     said = {QUESTION: "Yes, please.", GOODBYE: "###STOP###"}.get(heard)
     if said is None:
         part = messages[0]["content"]
-        (said,) = [words for words, task in openings().items() if task.instruction in part]
+        told = [words for words, task in openings().items() if task.instruction in part]
+        # Whoever only asks whether somebody is there tells no part.
+        (said,) = told or ["Yes."]
     return f"Thought: so be it.\nReply: {said}" if "Reply:" in messages[0]["content"] else said
 
 

@@ -14,8 +14,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from turnwise.command import PreflightError
 from turnwise.config import ConfigError
-from turnwise.launch.flags import ask_slime, versions
+from turnwise.launch.flags import NoAnswer, ask_slime, versions
+from turnwise.launch.head import is_here
 from turnwise.launch.machine import (
     check_disk,
     check_gpus,
@@ -27,15 +29,15 @@ from turnwise.launch.machine import (
 from turnwise.launch.model_files import (
     check_figures,
     check_hf_folder,
-    check_torch_dist,
+    check_reference,
     parameters,
     read_json,
 )
 from turnwise.launch.plan import CUSTOM_CONFIG, Plan, make_plan
 from turnwise.launch.preset import RunConfig, read_run
-from turnwise.launch.resume import starting_point
+from turnwise.launch.start import living, start_of
 from turnwise.method import find_method
-from turnwise.preflight import Check, Line, fail, ok, print_table, run_checks, skip
+from turnwise.preflight import Check, Line, fail, note, ok, print_table, run_checks, skip
 
 ASK_TIMEOUT_S = 50.0
 
@@ -51,19 +53,40 @@ def make_checks(config: RunConfig, plan: Plan, run_dir: Path) -> dict[str, Check
     folder = Path(plan.value("--hf-checkpoint") or "")
     params = parameters(folder, plan.options)
     method = find_method(config.method)(config.method_options)
-    return {
+    of_a_node: dict[str, Check] = {
         "flags": lambda: flags(config, plan),
-        "start": lambda: ok(
-            "start", starting_point(plan.value("--load"), plan.value("--ref-load"))
-        ),
+        "start": lambda: ok("start", start_of(plan)),
         "policy": lambda: policy(config, plan, folder),
         **method.checks(plan),
         "disk": lambda: check_disk(plan, params),
-        "GPUs": lambda: check_gpus(plan, params),
+        "GPUs": lambda: check_gpus(plan, params, ours=bool(living(run_dir))),
+        "versions": lambda: check_versions(config.ray, plan.options),
+    }
+    if not is_here(config.ray.address):
+        of_a_node = {name: _from_afar(check) for name, check in of_a_node.items()}
+    return {
+        **of_a_node,
         "ports": lambda: check_ports(config.ray),
         "Ray": lambda: check_ray(config.ray, run_dir),
-        "versions": lambda: check_versions(config.ray),
     }
+
+
+def _from_afar(check: Check) -> Check:
+    """The check where its files and devices may be on the nodes alone: it proves no failure."""
+
+    def looked() -> Iterator[Line]:
+        try:
+            lines = check()
+        except (ConfigError, PreflightError) as error:
+            lines = fail("node", str(error), "")
+        for line in [lines] if isinstance(lines, Line) else lines:
+            if line.verdict == "FAIL":
+                mend = "this machine is no node of the cluster: run check on one"
+                yield note(line.name, line.found, mend)
+            else:
+                yield line
+
+    return looked
 
 
 def flags(config: RunConfig, plan: Plan) -> Iterator[Line]:
@@ -78,9 +101,13 @@ def flags(config: RunConfig, plan: Plan) -> Iterator[Line]:
     at = words.index("--custom-config-path")
     assert words[at + 1] == CUSTOM_CONFIG
     del words[at : at + 2]
-    said = ask_slime(words, config.ray.python, slime_environment(config.ray), ASK_TIMEOUT_S)
+    try:
+        said = ask_slime(words, config.ray.python, slime_environment(config.ray), ASK_TIMEOUT_S)
+    except NoAnswer as error:
+        yield skip("flags", f"slime's own parser: {error}", "the job asks it when it starts")
+        return
     if said:
-        yield fail("flags", f"slime's own parser: {said}", "change the flag that it names")
+        yield fail("flags", f"slime's own parser: {said}", "change the flag or file that it names")
     else:
         yield ok("flags", "slime's own parser accepts them")
 
@@ -93,7 +120,7 @@ def policy(config: RunConfig, plan: Plan, folder: Path) -> Iterator[Line]:
         yield from check_figures("model", shape, plan.options)
     reference = plan.value("--ref-load")
     if reference is not None:
-        yield check_torch_dist(
+        yield check_reference(
             "reference", Path(reference), f"make it: {config.method}:convert -- --config FILE"
         )
 

@@ -8,14 +8,11 @@ SGLang load. Inputs are checked before the converter starts, its result after it
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
-import struct
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError
@@ -27,6 +24,7 @@ from turnwise.launch.model_files import (
     check_torch_dist,
     iterations,
     read_json,
+    tensor_shapes,
     weight_bytes,
 )
 from turnwise.launch.plan import Plan, make_plan
@@ -38,6 +36,18 @@ from turnwise.preflight import Line
 STOP_GRACE_S = 10.0
 # torch_dist holds the same numbers; padding adds some, tied embeddings are kept once.
 LEAST_SHARE = 0.9
+# What decides which network Megatron builds or how its layers are made, wherever the file has it:
+# the converter must build what the job will.
+SHAPING = frozenset(
+    (
+        *("--spec", "--transformer-impl", "--custom-model-provider-path", "--normalization"),
+        *("--no-gradient-accumulation-fusion", "--no-rope-fusion", "--no-masked-softmax-fusion"),
+        *("--no-persist-layer-norm", "--no-bias-swiglu-fusion", "--no-bias-gelu-fusion"),
+        *("--attention-backend", "--qk-layernorm", "--kv-channels", "--rotary-percent"),
+        *("--untie-embeddings-and-output-weights", "--make-vocab-size-divisible-by"),
+        *("--use-cpu-initialization", "--padded-vocab-size", "--mtp-num-layers"),
+    )
+)
 MEND = "remove the folder and convert again"
 
 
@@ -72,10 +82,9 @@ def to_torch_dist(config: RunConfig, plan: Plan, gpus: int) -> Conversion:
     if gpus > 1:
         run = [config.ray.python, "-m", "torch.distributed.run", "--standalone"]
         run += ["--nproc-per-node", str(gpus), str(script)]
+    given = {name for name, _ in split_arguments(config.model.words())} | SHAPING
     model = [
-        word
-        for name, _ in split_arguments(config.model.words())
-        for word in (name, *plan.options[name])
+        word for name, values in plan.options.items() if name in given for word in (name, *values)
     ]
     command = (*run, *model, "--hf-checkpoint", str(source), "--save", str(target))
     return Conversion(command, target)
@@ -179,25 +188,6 @@ def check_result_hf(target: Path, origin: Path) -> str:
             f"{'; '.join(wrong[:3])}"
         )
     return f"{target}: {len(made)} tensors with the names and shapes of {origin}"
-
-
-def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shape by tensor name, out of the headers of the folder's safetensors files.
-
-    Raises:
-        RunError: a file is no safetensors file.
-    """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with path.open("rb") as stream:
-                (length,) = struct.unpack("<Q", stream.read(8))
-                header: dict[str, Any] = json.loads(stream.read(length))
-            header.pop("__metadata__", None)
-            shapes |= {name: tuple(entry["shape"]) for name, entry in header.items()}
-        except (struct.error, ValueError, KeyError, TypeError) as error:
-            raise RunError(f"{path}: is no safetensors file: {error}") from None
-    return shapes
 
 
 def _path(plan: Plan, flag: str) -> Path:

@@ -24,10 +24,16 @@ _SIZE = re.compile(r"\d+(?:\.\d+)?[kKmMgG]?")
 _NUMBER = re.compile(r"-\.?\d")
 ASK_TIMEOUT_S = 120
 # Runs in the node's Python: argparse answers on stderr with exit status 2, slime's own checks by
-# an exception.
-_ASK = """
-import sys
-from slime.utils.arguments import parse_args
+# an exception. A parser that can't be loaded has refused nothing.
+NOT_LOADED = 77
+_ASK = f"""
+import os, sys, traceback
+try:
+    from slime.utils.arguments import parse_args
+except BaseException:
+    traceback.print_exc()
+    sys.stderr.flush()
+    os._exit({NOT_LOADED})
 sys.argv = ["train.py", *sys.argv[1:]]
 parse_args()
 """
@@ -263,6 +269,10 @@ def _is_json(value: str) -> bool:
     return True
 
 
+class NoAnswer(Exception):
+    """slime's parser said nothing about the flags."""
+
+
 def ask_slime(
     arguments: Sequence[str],
     python: str,
@@ -282,6 +292,9 @@ def ask_slime(
 
     Returns:
         "" if it agrees, else its last words.
+
+    Raises:
+        NoAnswer: it could not be loaded, or not in time.
     """
     try:
         done = subprocess.run(
@@ -292,10 +305,13 @@ def ask_slime(
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:
-        return f"slime's parser gave no answer in {timeout_s:.0f} s"
+        raise NoAnswer(f"gave no answer in {timeout_s:.0f} s") from None
     except OSError as error:
-        return f"{python}: {error.strerror}"
+        raise NoAnswer(f"{python}: {error.strerror}") from None
     if done.returncode == 0:
         return ""
     said = [line for line in done.stderr.splitlines() if line.strip()]
-    return said[-1] if said else f"slime's parser ended with status {done.returncode}"
+    last = said[-1] if said else f"it ended with status {done.returncode}"
+    if done.returncode == NOT_LOADED or done.returncode < 0:
+        raise NoAnswer(f"could not be loaded: {last}")
+    return last

@@ -19,9 +19,12 @@ import subprocess
 import tempfile
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
+
+import psutil
 
 from turnwise.command import RunError
 from turnwise.config import ConfigError
@@ -209,6 +212,19 @@ def answers(address: str, token: str | None = None, timeout_s: float = 3.0) -> b
         return token is None and error.code in (401, 403)
     except (OSError, ValueError, http.client.HTTPException):
         return False
+
+
+def is_here(address: str | None) -> bool:
+    """Whether a Jobs API is on this machine: its files and devices are then those of a node."""
+    host = urllib.parse.urlsplit(address or "").hostname
+    if host is None:
+        return True
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    own = {one.address for addresses in psutil.net_if_addrs().values() for one in addresses}
+    return bool(found & own) or any(str(one).startswith("127.") for one in found)
 
 
 def bearer(token: str | None) -> dict[str, str]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from turnwise.command import PreflightError
@@ -19,21 +20,40 @@ from turnwise.launch.start import living
 from turnwise.preflight import Line, fail, note, ok, skip
 
 # Bytes a parameter takes in a Megatron checkpoint: bf16 weights, fp32 weights and two Adam moments.
-CHECKPOINT_BYTES = 14
-# The same on the GPUs while training: bf16 weights and fp32 gradients on every model-parallel
-# shard; fp32 weights and moments spread over the data-parallel ranks as well.
-SHARD_BYTES = 6
+WEIGHT_BYTES = 2
+# fp32 weights and moments, spread over all GPUs of the trainer.
 OPTIMIZER_BYTES = 12
-# What the node must have, by distribution, and where the version is held against the table's.
-NODE_PACKAGES = ("torch", "transformers", "ray", "sglang", "slime", "megatron-core", "flash-attn")
+# What the node must have, and what is shown of the rest; by module, with its distribution.
+NODE_PACKAGES = {
+    "torch": "torch",
+    "transformers": "transformers",
+    "ray": "ray",
+    "sglang": "sglang",
+    "slime": "slime",
+    "megatron.core": "megatron-core",
+}
+OTHER_PACKAGES = {
+    "transformer_engine": "transformer_engine",
+    "flash_attn": "flash-attn",
+    "flash_attn_3": "flash-attn-3",
+    "flash_attn_interface": "flash-attn-3",
+    "fused_weight_gradient_mlp_cuda": "apex",
+}
+FLASH = ("flash_attn", "flash_attn_3", "flash_attn_interface")
+FUSED_GRADIENTS = "fused_weight_gradient_mlp_cuda"
+# A distribution may be absent of what only lies on the path, as slime does.
 _ASK_VERSIONS = """
-import importlib.metadata, json, sys
-def version(name):
+import importlib.metadata, importlib.util, json, sys
+def version(module, distribution):
     try:
-        return importlib.metadata.version(name)
+        return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
+        pass
+    try:
+        return "here" if importlib.util.find_spec(module) else None
+    except (ImportError, ValueError):
         return None
-found = {name: version(name) for name in sys.argv[1:]}
+found = {module: version(module, name) for module, name in json.loads(sys.argv[1]).items()}
 found["python"] = sys.version.split()[0]
 print(json.dumps(found))
 """
@@ -50,14 +70,15 @@ def check_disk(plan: Plan, params: int) -> Line:
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    one = params * CHECKPOINT_BYTES
+    optimizer = "--no-save-optim" not in plan.options
+    one = params * (WEIGHT_BYTES + OPTIMIZER_BYTES * optimizer)
     rollouts, interval = whole(plan.options, "--num-rollout", 0), plan.value("--save-interval")
     count = max(1, rollouts // int(interval)) if interval else 1
     room = f"{free / 1e9:.0f} GB free for {save}"
     if not one:
         return note("disk", f"{room}; the size of a checkpoint is not known")
     need = f"{count} checkpoints of {one / 1e9:.0f} GB"
-    if free < 2 * one:
+    if free < min(2, count) * one:
         return fail("disk", f"{room}, {need}", "free some, or point [ckpt] save elsewhere")
     if free < count * one:
         return note(
@@ -67,15 +88,28 @@ def check_disk(plan: Plan, params: int) -> Line:
 
 
 def training_bytes(plan: Plan, params: int) -> float:
-    """Bytes that weights, gradients and optimizer take on each GPU; activations come on top."""
-    tensor = whole(plan.options, "--tensor-model-parallel-size", 1)
-    pipeline = whole(plan.options, "--pipeline-model-parallel-size", 1)
-    gpus = whole(plan.options, "--actor-num-nodes", 1) * whole(
-        plan.options, "--actor-num-gpus-per-node", 8
-    )
-    shard = params / (tensor * pipeline)
-    copies = max(1, gpus // (tensor * pipeline))
-    return shard * (SHARD_BYTES + OPTIMIZER_BYTES / copies)
+    """Bytes that weights, gradients and optimizer take at least on each GPU.
+
+    bf16 weights and gradients (fp32 where so accumulated) on every model-parallel shard, of which a
+    mixture of experts has as many as its experts are spread over; fp32 weights and moments spread
+    over all GPUs, or in host memory. Activations come on top.
+    """
+    options = plan.options
+    tensor = whole(options, "--tensor-model-parallel-size", 1)
+    experts = whole(options, "--expert-model-parallel-size", 1)
+    experts *= whole(options, "--expert-tensor-parallel-size", tensor)
+    pipeline = whole(options, "--pipeline-model-parallel-size", 1)
+    gpus = whole(options, "--actor-num-nodes", 1) * whole(options, "--actor-num-gpus-per-node", 8)
+    shards = pipeline * max(tensor, experts if "--num-experts" in options else 1)
+    gradient = 4 if "--accumulate-allreduce-grads-in-fp32" in options else 2
+    there = 1.0
+    if "--optimizer-cpu-offload" in options:
+        there = 1.0 - number(options, "--optimizer-offload-fraction", 1.0)
+    if "--use-precision-aware-optimizer" in options:
+        # Weights and moments may be kept in fewer bytes, which other flags say.
+        there /= 2
+    state = (WEIGHT_BYTES + gradient) / shards + there * OPTIMIZER_BYTES / max(gpus, shards)
+    return params * state
 
 
 def gpus_here() -> list[tuple[str, int, int]] | None:
@@ -89,12 +123,27 @@ def gpus_here() -> list[tuple[str, int, int]] | None:
     if done.returncode:
         return None
     rows = [line.split(", ") for line in done.stdout.splitlines() if line.count(", ") == 2]
-    return [(name, int(total) << 20, int(used) << 20) for name, total, used in rows]
+    # A GPU that is split tells no sizes.
+    sizes = [row for row in rows if row[1].isdigit() and row[2].isdigit()]
+    return [(name, int(total) << 20, int(used) << 20) for name, total, used in sizes]
 
 
-def check_gpus(plan: Plan, params: int) -> Iterator[Line]:
-    """Number of GPUs, what others hold of them, and the trainer's need against their memory."""
+def visible_gpus() -> list[tuple[str, int, int]] | None:
+    """Those of `gpus_here` that CUDA_VISIBLE_DEVICES leaves; all where it names none by number."""
     found = gpus_here()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    if not found or not all(one.strip().isdigit() for one in named):
+        return found
+    return [found[place] for one in named if (place := int(one)) < len(found)]
+
+
+def check_gpus(plan: Plan, params: int, *, ours: bool = False) -> Iterator[Line]:
+    """Number of GPUs, what others hold of them, and the trainer's need against their memory.
+
+    Args:
+        ours: A run of ours lives here, which --takeover would end.
+    """
+    found = visible_gpus()
     need = plan.gpus_per_node
     if not found:
         yield fail("GPUs", "no NVIDIA driver answers here", f"run on a node with {need} GPUs")
@@ -106,22 +155,27 @@ def check_gpus(plan: Plan, params: int) -> Iterator[Line]:
             "lower actor-num-gpus-per-node and rollout-num-gpus, or take a larger node",
         )
     names = ", ".join(sorted({name for name, _, _ in found}))
+    share = number(plan.options, "--sglang-mem-fraction-static", 0.88)
+    state = training_bytes(plan, params)
     busy = [used for _, _, used in found[:need] if used > 2 << 30]
     if busy:
-        yield fail(
+        # What is missing must be missing whatever the run does with the rest.
+        short = any(
+            total - used < max(state, 0.5 * share * total) for _, total, used in found[:need]
+        )
+        say = fail if short and not ours else note
+        yield say(
             "GPUs",
             f"{len(busy)} of {need} are in use, up to {max(busy) / 1e9:.0f} GB",
             "end what uses them (nvidia-smi names the processes)",
         )
     smallest = min(total for _, total, _ in found)
     if params:
-        state = training_bytes(plan, params)
         room = f"{state / 1e9:.0f} GB for weights, gradients and optimizer of {smallest / 1e9:.0f}"
         if state > 0.9 * smallest:
             mend = "raise tensor-model-parallel-size, take more GPUs, or set optimizer-cpu-offload"
             yield fail("GPU memory", room, mend)
         else:
-            share = number(plan.options, "--sglang-mem-fraction-static", 0.88)
             yield ok("GPU memory", f"{room}; SGLang takes {share * smallest / 1e9:.0f} GB of it")
     if len(found) >= need and not busy:
         yield ok("GPUs", f"{len(found)} x {names}, {need} wanted")
@@ -158,44 +212,68 @@ def check_ray(ray: RayConfig, run_dir: Path) -> Iterator[Line]:
 
 
 def node_versions(ray: RayConfig) -> dict[str, str | None]:
-    """Versions of what the node must have, by its own Python; empty if that does not run.
+    """Versions of what the node has, by its own Python; empty if that does not run.
 
     Raises:
         PreflightError: the interpreter is not there.
     """
-    command = [ray.python, "-c", _ASK_VERSIONS, *NODE_PACKAGES]
-    environment = node_environment({"PYTHONPATH": str(ray.megatron_dir)})
+    asked = json.dumps({**NODE_PACKAGES, **OTHER_PACKAGES})
+    command = [ray.python, "-c", _ASK_VERSIONS, asked]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=40, env=environment)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=40, env=slime_environment(ray)
+        )
+    except OSError as error:
         raise PreflightError(f"[ray] python {ray.python}: {error}") from None
+    except subprocess.TimeoutExpired:
+        return {}
     return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
 
 
-def check_versions(ray: RayConfig) -> Iterator[Line]:
-    """What the node has against what this product was made for."""
+def check_versions(ray: RayConfig, options: Mapping[str, Sequence[str]]) -> Iterator[Line]:
+    """What the node has against what this product was made for and what the flags need."""
     found = node_versions(ray)
-    missing = [name for name in NODE_PACKAGES[:5] if not found.get(name)]
+    if not found:
+        yield skip("versions", f"{ray.python} did not say what it has")
+        return
+    missing = [name for name in NODE_PACKAGES if not found.get(name)]
     if missing:
         yield fail(
             "versions",
             f"{ray.python} (Python {found.get('python')}) lacks {', '.join(missing)}",
             "run in the image slimerl/slime, or set [ray] python",
         )
-    there = ", ".join(f"{name} {found[name]}" for name in NODE_PACKAGES if found.get(name))
+    names = [*NODE_PACKAGES, *OTHER_PACKAGES]
+    there = ", ".join(f"{name} {found[name]}" for name in names if found.get(name))
     if there:
         yield ok("versions", there)
+    backend = options.get("--attention-backend", ["auto"])[0]
+    if backend == "flash" and not any(found.get(name) for name in FLASH):
+        yield fail(
+            "versions",
+            "attention-backend flash, but flash-attn is not there",
+            'set attention-backend = "auto", or install flash-attn',
+        )
+    fuses = "--no-gradient-accumulation-fusion" not in options
+    if fuses and FUSED_GRADIENTS in found and not found[FUSED_GRADIENTS]:
+        yield fail(
+            "versions",
+            "Megatron fuses the accumulation of gradients by Apex, which is not there",
+            "set no-gradient-accumulation-fusion = true, or install Apex",
+        )
     wanted = versions()
     sglang = found.get("sglang")
     if sglang and not sglang.startswith(wanted["sglang"]):
         yield note("versions", f"sglang {sglang}, made for {wanted['sglang']}", "see the log")
+    train = ray.slime_dir / "train.py"
+    if not train.is_file():
+        yield fail("versions", f"slime's {train} is not there", "set [ray] slime-dir")
     for name, folder in (("slime", ray.slime_dir), ("megatron", ray.megatron_dir)):
-        yield _check_commit(name, folder, wanted[name])
+        if folder.is_dir():
+            yield _check_commit(name, folder, wanted[name])
 
 
 def _check_commit(name: str, folder: Path, wanted: str) -> Line:
-    if not folder.is_dir():
-        return fail("versions", f"{name} is not in {folder}", f"set [ray] {name}-dir")
     done = _git(folder)
     if done is None:
         return note("versions", f"{name} in {folder} has no commit to compare with {wanted[:12]}")

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from turnwise.launch.resume import TRACKER, iteration
+from turnwise.command import RunError
+from turnwise.launch.resume import LOADED, TRACKER, iteration, model_type
+from turnwise.launch.rules import MLA_SWITCH
 from turnwise.preflight import Line, fail, note, ok
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model")
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer.model", "vocab.json", "tiktoken.model", "tekken.json"),
+    *("spiece.model", "sentencepiece.bpe.model"),
+)
+MAX_HEADER = 100_000_000
+"""Bytes of a safetensors file's header, as the format bounds it."""
 # Hugging Face's name of a figure, Megatron's flag for it, and what Megatron takes without the flag.
 FIGURES: tuple[tuple[str, str, float | None], ...] = (
     ("num_hidden_layers", "--num-layers", None),
@@ -39,7 +48,8 @@ def check_hf_folder(name: str, folder: Path, *, weights: bool = True) -> Iterato
         looked = ", ".join(TOKENIZER_FILES)
         yield fail(name, f"no tokenizer in {folder} ({looked})", "download the tokenizer's files")
     elif not (folder / "tokenizer_config.json").is_file():
-        yield fail(name, f"{folder}/tokenizer_config.json is missing", "download it")
+        found = f"{folder}/tokenizer_config.json is missing: the tokenizer may lack its template"
+        yield note(name, found, "download it")
     missing = missing_weights(folder) if weights else []
     if missing:
         yield fail(
@@ -70,12 +80,32 @@ def weight_bytes(folder: Path) -> int:
         return 0
 
 
+def check_reference(name: str, folder: Path, mend: str) -> Line:
+    """The line on what training starts from: a Megatron folder, or a Hugging Face one as it is."""
+    if iteration(folder) is not None or not (folder / "config.json").is_file():
+        return check_torch_dist(name, folder, mend)
+    kind = model_type(folder)
+    if kind not in LOADED:
+        return fail(name, f"{folder}: slime loads no Hugging Face weights of type {kind}", mend)
+    missing = missing_weights(folder)
+    if missing:
+        found = f"{len(missing)} weight file(s) missing or empty in {folder}: {missing[0]}"
+        return fail(name, found, "download the model again")
+    size = weight_bytes(folder) / 1e9
+    return ok(name, f"{folder}: Hugging Face weights of {kind}, {size:.1f} GB, loaded as they are")
+
+
 def check_torch_dist(name: str, folder: Path, mend: str) -> Line:
     """The line on a Megatron folder: its tracker, and the checkpoint that the tracker names."""
     latest = iteration(folder)
+    if latest is None and re.fullmatch(r"iter_\d{7}", folder.name) and folder.is_dir():
+        place, latest = folder, ""
+    elif latest is not None:
+        place = folder / ("release" if latest == "release" else f"iter_{latest.zfill(7)}")
     if latest is None:
         return fail(name, f"{folder} has no {TRACKER}: it holds no Megatron checkpoint", mend)
-    place = folder / ("release" if latest == "release" else f"iter_{latest.zfill(7)}")
+    if any(place.glob("mp_rank_*")):
+        return note(name, f"{place}: Megatron's older format, whose files are not looked at")
     absent = [file for file in ("common.pt", ".metadata") if not _has_bytes(place / file)]
     shards = [file for file in place.glob("*.distcp") if _has_bytes(file)]
     if absent or not shards:
@@ -90,8 +120,10 @@ def check_figures(
 ) -> Iterator[Line]:
     """Lines on the model's arguments against its config.json.
 
-    A figure that differs does not stop slime, but trains another network than SGLang runs.
+    A figure that differs does not stop slime, but trains another network than SGLang runs. With
+    multi-head latent attention the sizes of heads have other flags and are left out.
     """
+    other = ("--kv-channels", "--num-query-groups") if MLA_SWITCH in options else ()
     text = config.get("text_config")
     inner: Mapping[str, Any] = text if isinstance(text, Mapping) else config
     wrong = []
@@ -100,7 +132,7 @@ def check_figures(
         wanted = _figure(inner, key)
         values = options.get(flag)
         found = float(values[0]) if values else default
-        if wanted is None or found is None:
+        if wanted is None or found is None or flag in other:
             continue
         compared += 1
         if found != wanted:
@@ -135,14 +167,17 @@ def _figure(config: Mapping[str, Any], key: str) -> float | None:
 
 
 def parameters(folder: Path, options: Mapping[str, Sequence[str]]) -> int:
-    """Parameters of the policy: half the bytes of its bf16 weights, else by the dense formula.
+    """Parameters of the policy: those of its weight files, else by the dense formula.
 
     The formula (embedding, attention with grouped keys, gated feed-forward, norms left out) does
     not hold for mixtures of experts, so those give 0 without weights.
     """
-    size = weight_bytes(folder)
-    if size:
-        return size // 2
+    try:
+        held = sum(math.prod(shape) for shape in tensor_shapes(folder).values())
+    except RunError:
+        held = 0
+    if held:
+        return held
     if "--num-experts" in options or "--multi-latent-attention" in options:
         return 0
 
@@ -159,6 +194,25 @@ def parameters(folder: Path, options: Mapping[str, Sequence[str]]) -> int:
     embedding = figure("--vocab-size") * hidden
     untied = "--untie-embeddings-and-output-weights" in options
     return figure("--num-layers") * (attention + feed) + embedding * (2 if untied else 1)
+
+
+def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shape by tensor name, out of the headers of the folder's safetensors files.
+
+    Raises:
+        RunError: a file is no safetensors file.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with path.open("rb") as stream:
+                (length,) = struct.unpack("<Q", stream.read(8))
+                header: dict[str, Any] = json.loads(stream.read(min(length, MAX_HEADER)))
+            header.pop("__metadata__", None)
+            shapes |= {name: tuple(map(int, entry["shape"])) for name, entry in header.items()}
+        except (OSError, struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{path}: is no safetensors file: {error}") from None
+    return shapes
 
 
 def read_json(path: Path) -> object:

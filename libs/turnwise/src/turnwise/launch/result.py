@@ -1,4 +1,4 @@
-"""What a run on a cluster showed: verdict and report, as a run on this machine ends."""
+"""What a run on a cluster showed: verdict and report, as of a run on this machine."""
 
 from __future__ import annotations
 

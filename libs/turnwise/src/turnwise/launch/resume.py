@@ -1,17 +1,38 @@
 """Where a run starts from, said in words before anything starts.
 
 slime resumes from `--load` if that folder has a checkpoint of its own, and otherwise starts from
-`--ref-load` without a word. A folder that holds something else is refused here, because slime
-would train from the start and write its checkpoints among those files.
+`--ref-load` without a word: a Megatron checkpoint, or for the types of `LOADED` a Hugging Face
+folder as it is. A folder that holds something else is refused here, because slime would train from
+the start and write its checkpoints among those files; so is a reference that is not there, which
+slime finds when everything has been loaded.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from turnwise.command import PreflightError
 
 TRACKER = "latest_checkpointed_iteration.txt"
+LOADED = frozenset(
+    (
+        *("deepseek_v3", "deepseek_v32", "glm4", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa"),
+        *("kimi_k2", "llama", "mimo", "minimax_m2", "qwen2", "qwen2_moe", "qwen3", "qwen3_5"),
+        *("qwen3_5_moe", "qwen3_moe", "qwen3_next"),
+    )
+)
+"""Types of models, as config.json names them, whose Hugging Face weights slime loads itself."""
+
+
+def model_type(folder: Path) -> str | None:
+    """The type that a Hugging Face folder's config.json names; None if it is none."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    kind = found.get("model_type") if isinstance(found, dict) else None
+    return kind if isinstance(kind, str) else None
 
 
 def iteration(folder: Path) -> str | None:
@@ -22,37 +43,61 @@ def iteration(folder: Path) -> str | None:
         return None
 
 
-def starting_point(load: str | None, ref_load: str | None) -> str:
+def starting_point(load: str | None, ref_load: str | None, *, needs_reference: bool = False) -> str:
     """What the run will start from.
 
     Args:
         load: The value of `--load`, or None.
         ref_load: The value of `--ref-load`, or None.
+        needs_reference: A run that resumes loads the reference too, for its KL.
 
     Raises:
-        PreflightError: `load` holds something, but no checkpoint that slime would read.
+        PreflightError: `load` holds something, but no checkpoint that slime would read; or there is
+            no reference where one is needed.
     """
-    origin = f"from the reference model {ref_load}" if ref_load else "from --hf-checkpoint"
+    if needs_reference:
+        _check_reference(ref_load)
     if load is None:
-        return f"first run: there is no --load, so training starts {origin}"
+        return f"first run: there is no --load, so training starts {_origin(ref_load)}"
     folder = Path(load)
     if not folder.exists():
-        return f"first run: --load {load} does not exist yet, so training starts {origin}"
+        return (
+            f"first run: --load {load} does not exist yet, so training starts {_origin(ref_load)}"
+        )
     if not folder.is_dir():
         raise PreflightError(f"--load {load}: is a file; name the folder of the checkpoints")
     if not any(folder.iterdir()):
-        return f"first run: --load {load} is empty, so training starts {origin}"
+        return f"first run: --load {load} is empty, so training starts {_origin(ref_load)}"
     latest = iteration(folder)
     if latest is not None:
         _check_iteration(folder, latest)
         return f"resumes from --load {load}, iteration {latest}"
-    if (folder / "config.json").is_file():
+    if model_type(folder) in LOADED:
         return f"first run: training starts from the Hugging Face weights in --load {load}"
     raise PreflightError(
         f"--load {load}: is not empty, but has no {TRACKER}; slime would start anew and write "
         "among these files. For a first run name an empty or absent folder; to resume, name the "
         "folder that --save wrote"
     )
+
+
+def _origin(ref_load: str | None) -> str:
+    _check_reference(ref_load)
+    return f"from the reference model {ref_load}"
+
+
+def _check_reference(ref_load: str | None) -> None:
+    mend = (
+        "make it with convert, or name the Hugging Face folder itself for qwen2, qwen3 and others"
+    )
+    if ref_load is None:
+        raise PreflightError(f"there is no --ref-load, which training starts from: {mend}")
+    folder = Path(ref_load)
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise PreflightError(f"--ref-load {ref_load}: {what}; {mend}")
+    if not any(folder.iterdir()):
+        raise PreflightError(f"--ref-load {ref_load}: is empty; {mend}")
 
 
 def _check_iteration(folder: Path, latest: str) -> None:

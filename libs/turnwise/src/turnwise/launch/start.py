@@ -2,7 +2,7 @@
 
 1. Resolve the file and the command line into a plan; refuse what cannot work.
 2. Look for a run of ours that still lives; list and refuse it, or end it with `takeover`.
-3. Say where training starts from.
+3. Say where training starts from, if this machine is a node of the cluster.
 4. Write the run folder: config.json, plan.json, code.zip.
 5. Attach to the cluster of `[ray] address`, or start a head of our own.
 6. Submit, and follow the log until the job is over (or leave it with `detach`).
@@ -27,7 +27,7 @@ from turnwise.config import ConfigError
 from turnwise.launch import ray_job
 from turnwise.launch.bundle import write_bundle
 from turnwise.launch.follow import Follower
-from turnwise.launch.head import TOKEN, is_ours, start_head, stop_head, token_of
+from turnwise.launch.head import TOKEN, is_here, is_ours, start_head, stop_head, token_of
 from turnwise.launch.plan import CUSTOM_CONFIG, Debug, Plan, custom_config_text, make_plan
 from turnwise.launch.preset import RunConfig, read_run
 from turnwise.launch.record import (
@@ -42,7 +42,7 @@ from turnwise.launch.record import (
 )
 from turnwise.launch.result import make_report, tell_result
 from turnwise.launch.resume import iteration, starting_point
-from turnwise.launch.rules import whole
+from turnwise.launch.rules import number, whole
 from turnwise.launch.watch import FolderWatch
 from turnwise.method import find_method, method_name
 from turnwise.stopping import RowWatch
@@ -94,14 +94,21 @@ def run(
     if dry_run:
         return 0
     make_room(run_dir, takeover=takeover, out=out)
-    if debug != "rollout":
-        print(starting_point(plan.value("--load"), plan.value("--ref-load")), file=out, flush=True)
+    if debug != "rollout" and is_here(config.ray.address):
+        print(start_of(plan), file=out, flush=True)
     write_folder(run_dir, config, plan)
     record = _start(run_dir, config, plan, out)
     if detach:
         print(f"detached; the run folder is {run_dir}", file=out, flush=True)
         return 0
     return _finish(run_dir, config, plan, record, out)
+
+
+def start_of(plan: Plan) -> str:
+    """Where training will start from. Raises PreflightError, see `starting_point`."""
+    with_kl = "--use-kl-loss" in plan.options or number(plan.options, "--kl-coef", 0.0) != 0
+    load, reference = plan.value("--load"), plan.value("--ref-load")
+    return starting_point(load, reference, needs_reference=with_kl)
 
 
 def write_folder(run_dir: Path, config: RunConfig, plan: Plan) -> None:
