@@ -178,6 +178,10 @@ def test_a_rescored_file_can_be_compared_with_another(
         ([record("q", "x"), record("q", "x", label="4")], "has the labels '3' and '4'"),
         ([record("q", "x") | {"kind": "exploded"}], "unknown ending 'exploded'"),
         ([record("q", "x") | {"trial": -1}], "trial: expected a number from 0 to 9999, found -1"),
+        (
+            [record("q", "x", trial=9999), *(record(f"q{n}", "x", trial=0) for n in range(100))],
+            "10,000 trials of 101 tasks are more than 1,000,000",
+        ),
         ([record("q", "x", trial=2), record("q", "x", trial=2)], "trial 2 at 'q' stands 2 times"),
     ],
 )

@@ -109,6 +109,8 @@ class _Line:
         self.options, self.section = self._read({**before, self._section: defaults})
         if self.options.method != before["method"]:
             raise ConfigError("method is chosen on the command line, --method")
+        if not self.options.plays:
+            raise ConfigError("compare and rescore are chosen on the command line")
 
     def config(self) -> dict[str, Any]:
         """What config.json holds."""

@@ -13,7 +13,7 @@ from turnwise.config import ConfigError
 from turnwise.episode import Boundary, Ending, Episode, Limit, as_score
 from turnwise.evaluation.estimates import Attempt, Table
 from turnwise.ledger import Ledger
-from turnwise.run.jsonl import append_row, read_rows
+from turnwise.run.jsonl import append_rows, read_rows
 from turnwise.trials import Trial
 from turnwise.trials import by_task as scores_by_task
 
@@ -81,9 +81,9 @@ class Journal:
 
     path: Path
 
-    def append(self, row: TrialRow) -> None:
-        """Adds a row, flushed to the system."""
-        append_row(self.path, msgspec.to_builtins(row))
+    def append(self, *rows: TrialRow) -> None:
+        """Adds rows, flushed to the system."""
+        append_rows(self.path, (msgspec.to_builtins(row) for row in rows))
 
     def rows(self) -> list[TrialRow]:
         """What stands for each trial: its last row, in the order of first appearance.

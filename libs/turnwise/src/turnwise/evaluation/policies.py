@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import tokendelta
 from numpy.typing import NDArray
 
 from turnwise.command import PreflightError
@@ -43,12 +42,14 @@ class Loaded:
         tokenizer: With a chat template.
         context: Most tokens of a conversation.
         vocabulary: Of the model, which may be padded; None where it is not known.
+        name: Of the checkpoint, for errors.
     """
 
     weights: LoadedPolicy | None
     tokenizer: Any
     context: int
-    vocabulary: int | None
+    vocabulary: int | None = None
+    name: str = ""
 
 
 def load(options: SharedOptions, method: AnyMethod) -> Loaded | None:
@@ -75,8 +76,9 @@ def load(options: SharedOptions, method: AnyMethod) -> Loaded | None:
     _check_device(options.device)
     loaded = load_policy(name, device=options.device, require_tools=bool(method.tools()))
     set_threads(options.threads or choose_threads(loaded.model).threads)
-    context = _context(options, int(loaded.model.config.max_position_embeddings))
-    return Loaded(loaded, loaded.tokenizer, context, loaded.model.config.vocab_size)
+    config = loaded.model.config
+    context = _context(options, getattr(config, "max_position_embeddings", None))
+    return Loaded(loaded, loaded.tokenizer, context, config.vocab_size, name)
 
 
 def make_policy(options: SharedOptions, method: AnyMethod, loaded: Loaded | None) -> AnyPolicy:
@@ -88,13 +90,12 @@ def make_policy(options: SharedOptions, method: AnyMethod, loaded: Loaded | None
     if loaded is None:
         return EndpointPolicy(client=_client(options), top_p=options.top_p)
     from turnwise.local.experiment import tool_format
+    from turnwise.local.policy import audited
 
     found = tool_format(method, loaded.tokenizer)
     return Policy(
         engine=_engine(options, loaded),
-        profile=tokendelta.Profile.from_tokenizer(
-            loaded.tokenizer, tools=list(method.tools()), vocab_size=loaded.vocabulary
-        ),
+        profile=audited(loaded.name, loaded.tokenizer, method.tools(), loaded.vocabulary),
         max_context_tokens=loaded.context,
         tool_format=found,
         sampling=SamplingParams(
@@ -200,19 +201,14 @@ def _engine(options: SharedOptions, loaded: Loaded) -> Engine:
 
 
 def _tokenizer(options: SharedOptions, name: str, require_tools: bool) -> Loaded:
-    from transformers import AutoConfig, AutoTokenizer
+    from turnwise.local.policy import check_template, load_tokenizer
+    from turnwise.local.policy_files import ModelConfig, read_typed
 
-    from turnwise.local.policy import check_template
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=True)
-        config: Any = AutoConfig.from_pretrained(name, local_files_only=True)
-    except (OSError, ValueError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"--hf-checkpoint {name}: no tokenizer and config: {first}") from None
+    tokenizer = load_tokenizer(name)
     check_template(tokenizer, name, require_tools=require_tools)
-    context = _context(options, int(config.max_position_embeddings))
-    return Loaded(None, tokenizer, context, model_vocabulary(Path(name)))
+    positions = read_typed(Path(name) / "config.json", ModelConfig).max_position_embeddings
+    context = _context(options, positions)
+    return Loaded(None, tokenizer, context, model_vocabulary(Path(name)), name)
 
 
 def _check_device(device: str) -> None:
@@ -228,14 +224,16 @@ def _check_device(device: str) -> None:
         raise ConfigError(f"--device {device}: there are cuda:0 to cuda:{count - 1}")
 
 
-def _context(options: SharedOptions, positions: int) -> int:
-    if options.max_context_len is None:
-        return positions
-    if options.max_context_len > positions:
+def _context(options: SharedOptions, positions: int | None) -> int:
+    asked = options.max_context_len
+    if positions is None and asked is None:
         raise ConfigError(
-            f"--max-context-len {options.max_context_len}: the policy has {positions} positions"
+            "--max-context-len: the checkpoint's config.json has no max_position_embeddings; say"
+            " how many tokens a conversation may have"
         )
-    return options.max_context_len
+    if asked is not None and positions is not None and asked > positions:
+        raise ConfigError(f"--max-context-len {asked}: the policy has {positions} positions")
+    return asked or positions or 0
 
 
 def _client(options: SharedOptions) -> ChatClient:

@@ -15,7 +15,7 @@ from turnwise.evaluation.compare import LIKE_FOR_LIKE, check_same_tasks, read_ot
 from turnwise.evaluation.estimates import RIGHT
 from turnwise.evaluation.folder import About, EvalFolder
 from turnwise.evaluation.journal import TrialRow, by_task
-from turnwise.evaluation.options import MAX_TRIALS, SharedOptions
+from turnwise.evaluation.options import SharedOptions
 from turnwise.evaluation.results import conclude
 from turnwise.evaluation.saved import Saved, SavedRun, read_saved
 from turnwise.evaluation.spread import spread_of
@@ -25,6 +25,8 @@ from turnwise.run.progress import number
 from turnwise.run.summary import SummaryTable
 from turnwise.trials import TrialError
 
+MAX_PLACES = 1_000_000
+"""Trials that are graded, or noted as lost because they were not saved."""
 NOT_SAVED = Ending.lost(BoundaryError(Boundary.ENVIRONMENT, "not saved"))
 """Of an output that the other tasks have and this one lacks."""
 _MARKER_AT_END = re.compile(r"<\|[^\s<>|]{1,64}\|>\s*$|</s>\s*$")
@@ -61,8 +63,7 @@ def compare_runs(benchmark: Benchmark, options: SharedOptions) -> int:
     folder = EvalFolder.create(
         options.run_dir, f"compare-{benchmark.name or 'runs'}", config, found.about, found.tasks
     )
-    for row in rows:
-        folder.journal.append(row)
+    folder.journal.append(*rows)
     conclude(folder, benchmark, seed=options.seed, other=other, name=name)
     return 0
 
@@ -83,6 +84,11 @@ def rescore(benchmark: Benchmark, options: SharedOptions) -> int:
     name = options.rescore[0].resolve().stem if len(options.rescore) == 1 else "saved"
     tasks = _tasks(benchmark, runs, name.replace("#", "-"))
     numbers, k = _trial_numbers(runs)
+    if k * len(tasks) > MAX_PLACES:
+        raise ConfigError(
+            f"--rescore: {k:,} trials of {len(tasks):,} tasks are more than {MAX_PLACES:,}; is a"
+            " trial's number wrong, or are these several evaluations?"
+        )
     graded = asyncio.run(_grade(benchmark, runs, numbers, tasks))
     kept = list(tasks.values())
     about = About(
@@ -99,8 +105,8 @@ def rescore(benchmark: Benchmark, options: SharedOptions) -> int:
     folder = EvalFolder.create(
         options.run_dir, f"rescore-{benchmark.name or 'runs'}", config, about, kept
     )
-    for row in [*(one.row for run in graded for one in run), *_lacking(graded, kept, k)]:
-        folder.journal.append(row)
+    saved = [one.row for run in graded for one in run]
+    folder.journal.append(*saved, *_lacking(graded, kept, k))
     conclude(
         folder,
         benchmark,
@@ -145,7 +151,7 @@ def _trial_numbers(runs: Sequence[SavedRun]) -> tuple[list[list[int]], int]:
     twice; otherwise outputs are counted.
 
     Raises:
-        ConfigError: a number stands twice at a question, or there are too many.
+        ConfigError: a number stands twice at a question.
     """
     if len(runs) == 1:
         known = [saved.trial for saved in runs[0].outputs if saved.trial is not None]
@@ -156,10 +162,10 @@ def _trial_numbers(runs: Sequence[SavedRun]) -> tuple[list[list[int]], int]:
                 raise ConfigError(
                     f"{runs[0].name}: trial {trial} at {question[:60]!r} stands {count} times"
                 )
-            return [known], _bounded(max(known) + 1)
+            return [known], max(known) + 1
     single = all(len({saved.question for saved in run.outputs}) == len(run.outputs) for run in runs)
     if single:
-        return [[place] * len(run.outputs) for place, run in enumerate(runs)], _bounded(len(runs))
+        return [[place] * len(run.outputs) for place, run in enumerate(runs)], len(runs)
     counts: Counter[str] = Counter()
     numbers: list[list[int]] = []
     for run in runs:
@@ -167,13 +173,7 @@ def _trial_numbers(runs: Sequence[SavedRun]) -> tuple[list[list[int]], int]:
         for saved in run.outputs:
             numbers[-1].append(counts[saved.question])
             counts[saved.question] += 1
-    return numbers, _bounded(max(counts.values()))
-
-
-def _bounded(k: int) -> int:
-    if k > MAX_TRIALS:
-        raise ConfigError(f"--rescore: {k} trials of a task; at most {MAX_TRIALS} are counted")
-    return k
+    return numbers, max(counts.values())
 
 
 async def _grade(

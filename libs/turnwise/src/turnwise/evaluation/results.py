@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from turnwise.config import ConfigError
 from turnwise.evaluation.benchmark import Benchmark
@@ -61,32 +62,24 @@ def conclude(
         comparison = compare(other, name, config, folder.tasks, table, seed=seed)
         write_comparison(folder, comparison)
     _write_metrics(folder, table, attempts, ledger, services)
+    shown = list(tables)
+    if comparison is not None and other is not None:
+        shown = [comparison.table(), _changes(folder, table, other), *shown]
     sums = totals(attempts)
     usd = (sums.get(READ, 0.0) * prices[0] + sums.get(WRITTEN, 0.0) * prices[1]) / 1e6
-    by_part = {
-        part: benchmark.measures({task: table[task] for task in mine}, about.k)
-        for part, mine in parts(folder.tasks).items()
-    }
-    measures = by_part.pop(ALL) if ALL in by_part else next(iter(by_part.values()))
     summary = EvalSummary(
+        **_measured(folder, benchmark, table),
         benchmark=about.title,
         policy=f"{about.policy} ({about.method})",
-        measures=measures,
         trials=about.k,
         baselines=about.baselines,
         coverage=_coverage(table),
         services=about.players,
         claim=about.claim,
         replayed=len(attempts) - len(rows),
-        lost_as_failed=avg_at_k(table).low,
         compared=comparison.verdict() if comparison is not None else "",
-        parts=by_part if len(by_part) > 1 else {},
-        notes=(*_notes(table, rows, sums, usd, services), *notes),
-        tables=(
-            *([comparison.table(), _changes(folder, table, other)] if comparison and other else []),
-            *benchmark.tables(folder.tasks, rows),
-            *tables,
-        ),
+        notes=(*_notes(table, sums, usd, services), *notes),
+        tables=(*shown, *benchmark.tables(folder.tasks, rows)),
         totals=sums,
         usd=usd,
     )
@@ -96,6 +89,20 @@ def conclude(
         print(line)
     print(f"{folder.run.summary}, {report}")
     return summary
+
+
+def _measured(folder: EvalFolder, benchmark: Benchmark, table: Table) -> dict[str, Any]:
+    """The measures of all tasks and, where there are several, of each part."""
+    by_part = {
+        part: benchmark.measures({task: table[task] for task in mine}, folder.about.k)
+        for part, mine in parts(folder.tasks).items()
+    }
+    main = by_part.pop(ALL) if ALL in by_part else next(iter(by_part.values()))
+    return {
+        "measures": main,
+        "parts": by_part if len(by_part) > 1 else {},
+        "lost_as_failed": avg_at_k(table).low,
+    }
 
 
 def told(
@@ -150,7 +157,6 @@ def _measure_lines(indent: str, measures: Sequence[Measure]) -> list[str]:
 
 def _notes(
     table: Table,
-    rows: Sequence[TrialRow],
     sums: Mapping[str, float],
     usd: float,
     services: Mapping[str, float],

@@ -81,27 +81,28 @@ class Evaluation:
         Raises:
             ConfigError, PreflightError, RunError: see `turnwise.command`.
         """
-        missing = self._missing()
-        if self.folder is not None and not missing:
+        if self.folder is not None and not self._missing():
             print(f"Every trial in {self.folder.run.path} has its score; nothing is played")
             with locked(self.folder.run.path):
                 return self._conclude(self.folder)
         loaded = load(self.options, self.method)
         try:
-            return asyncio.run(self._run(loaded, missing))
+            return asyncio.run(self._run(loaded))
         except KeyboardInterrupt:
             if self.folder is None:
                 raise
             print(f"interrupted; {self._go_on(self.folder)}")
             return 130
 
-    async def _run(self, loaded: Loaded | None, missing: Sequence[Rollout[Any]]) -> int:
+    async def _run(self, loaded: Loaded | None) -> int:
         policy = make_policy(self.options, self.method, loaded)
         try:
             await self._ask(policy)
             folder = self.folder or await self._created(policy)
             with locked(folder.run.path):
                 self.folder = folder
+                # Another process may have been at work in it until now.
+                missing = self._missing()
                 self._announce(policy, folder, len(missing))
                 await self._play(folder, policy, missing)
                 return self._conclude(folder)

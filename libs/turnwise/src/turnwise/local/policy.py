@@ -62,10 +62,17 @@ class LoadedPolicy:
         Raises:
             ConfigError: the template renders no conversation.
         """
-        with _foreign(f"--hf-checkpoint {self.name}: the chat template can't be used"):
-            return tokendelta.Profile.from_tokenizer(
-                self.tokenizer, tools=list(tools), vocab_size=self.model.config.vocab_size
-            )
+        return audited(self.name, self.tokenizer, tools, self.model.config.vocab_size)
+
+
+def audited(
+    name: str, tokenizer: Any, tools: Sequence[Mapping[str, Any]], vocab_size: int | None
+) -> tokendelta.Profile:
+    """The profile of a checkpoint's tokenizer. Raises ConfigError as `LoadedPolicy.profile`."""
+    with _foreign(f"--hf-checkpoint {name}: the chat template can't be used"):
+        return tokendelta.Profile.from_tokenizer(
+            tokenizer, tools=list(tools), vocab_size=vocab_size
+        )
 
 
 def load_policy(
