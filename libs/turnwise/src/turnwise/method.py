@@ -34,6 +34,7 @@ from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 from turnwise.objective import Objective
 from turnwise.policy import AnyPolicy, Policy
 from turnwise.rollout import Rollout, unplayed
+from turnwise.rounds import own_round
 from turnwise.rows import Row
 
 if TYPE_CHECKING:
@@ -217,13 +218,16 @@ async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyP
     Raises:
         ConfigError, PreflightError, RunError: no further episode could be right, or played.
     """
+    await own_round()
     try:
         return await method.run(rollout, policy)
     except (ConfigError, PreflightError, RunError):
         raise
     except BoundaryError as error:
+        await own_round()
         lost, conversation = Ending.lost(error), error.conversation
     except Exception as error:
+        await own_round()
         logger.exception("episode %s: a bug of %s", rollout.rollout_id, method_name(type(method)))
         what = f"{type(error).__name__}: {error}"
         lost, conversation = Ending.lost(BoundaryError(Boundary.ENVIRONMENT, what)), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from turnwise.command import RunError, StopRun
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.local.checkpoint import list_checkpoints
+from turnwise.local.command import LocalRun
 from turnwise.local.experiment import open_experiment
 from turnwise.local.loop import Interrupted, train
 from turnwise.local.options import TrainOptions
@@ -344,3 +346,43 @@ async def test_a_second_process_is_refused_and_told_who_is_at_work(tmp_path: Pat
             pass
     with locked(tmp_path):
         pass
+
+
+async def test_weight_versions_in_traces_go_on_after_a_resume(start: Any) -> None:
+    whole = await start("whole")
+    folder = await start("run", num_rollout=2)
+    await start("run", resume=True, run_dir=Path("unused"))
+    found = [
+        [(row["step"], row["kind"], row["info"]["weight_versions"]) for row in one.episode_rows()]
+        for one in (whole, folder)
+    ]
+    assert {(2, "eval", (2,)), (3, "train", (2,)), (4, "eval", (4,))} <= {
+        (step, kind, tuple(versions)) for step, kind, versions in found[1]
+    }
+    assert [row for row in found[0] if row[0] > 2] == [row for row in found[1] if row[0] > 2]
+
+
+@pytest.mark.parametrize("score", [float("nan"), True, "1", 10**400])
+async def test_a_group_score_that_is_no_number_ends_the_run_with_its_reason(
+    start: Any, score: Any
+) -> None:
+    method = letters()
+    method.group = staticmethod(lambda members: [score for _ in members])  # type: ignore[assignment]
+    with pytest.raises(RunError, match="step 1: group_scores of letters failed: .*a score must be"):
+        await start(method=method, num_rollout=1)
+
+
+async def test_two_runs_of_one_seed_leave_the_same_checkpoint(
+    policy_folder: Path, tmp_path: Path
+) -> None:
+    found = []
+    for name in ("one", "other"):
+        torch.rand(len(found) + 1)
+        argv = ["--hf-checkpoint", str(policy_folder), "--run-dir", str(tmp_path / name)]
+        argv += ["--num-rollout", "1", "--rollout-batch-size", "1", "--threads", "1"]
+        argv += ["--rollout-max-context-len", "160", "--rollout-max-response-len", "6"]
+        code = await asyncio.to_thread(lambda argv=argv: LocalRun(Letters, argv).run())
+        assert code == 0
+        step = tmp_path / name / "checkpoints" / "step_1"
+        found.append({path.name: path.read_bytes() for path in step.iterdir()})
+    assert found[0] == found[1]

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokendelta
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import MistralConfig, MistralForCausalLM
 from turnwise.config import ConfigError
+from turnwise.engine.torch_engine import TorchEngine
 from turnwise.local.checkpoint import MANIFEST
 from turnwise.local.policy import PROBE_TOOL, check_template, load_policy
 
@@ -148,3 +151,162 @@ def test_the_own_template_appends_turn_by_turn(tokenizer: Any) -> None:
         assert whole.startswith(render(count, prompt))
     assert '<tool_call>\n{"name": "turnwise_probe", "arguments": {"a": [1]}}\n</tool_call>' in whole
     assert whole.count("<|im_start|>user") == 3
+
+
+def edit_json(file: Path, **changes: Any) -> None:
+    value = json.loads(file.read_text())
+    file.write_text(json.dumps({**value, **changes}))
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "generation_config.json"])
+def test_a_folder_that_brings_code_is_refused_and_nobody_is_asked(
+    policy_folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (policy_folder / "own.py").write_text("raise SystemExit('was run')")
+    edit_json(policy_folder / name, auto_map={"AutoConfig": "own.Config"})
+    monkeypatch.setattr("builtins.input", lambda *text: pytest.fail("somebody was asked"))
+    with pytest.raises(ConfigError, match=f"{name}: auto_map: .*never done"):
+        load_policy(str(policy_folder))
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json", "generation_config.json"])
+@pytest.mark.parametrize("text", ["null", "[]", '"x"', "{", "", "[" * 100_000, "\u00ff\u00fe"])
+def test_a_json_file_of_another_shape_is_named(policy_folder: Path, name: str, text: str) -> None:
+    (policy_folder / name).write_text(text, encoding="latin-1")
+    with pytest.raises(ConfigError, match=name):
+        load_policy(str(policy_folder))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("vocab_size", "x"),
+        ("vocab_size", 10**26),
+        ("num_hidden_layers", -1),
+        ("hidden_size", None.__class__.__name__),
+        ("rms_norm_eps", []),
+        ("head_dim", 0),
+        ("eos_token_id", {"a": 1}),
+        ("layer_types", 3),
+        ("rope_parameters", [1]),
+    ],
+)
+def test_a_value_of_another_shape_is_named_with_its_key(
+    policy_folder: Path, key: str, value: Any
+) -> None:
+    edit_json(policy_folder / "config.json", **{key: value})
+    with pytest.raises(ConfigError, match=rf"config.json: .*{key}"):
+        load_policy(str(policy_folder))
+
+
+@pytest.mark.parametrize("method", ["gptq", "bitsandbytes", "fp8"])
+def test_quantised_weights_are_refused_by_their_method(policy_folder: Path, method: str) -> None:
+    edit_json(policy_folder / "config.json", quantization_config={"quant_method": method})
+    with pytest.raises(ConfigError, match=f"quantised by {method}"):
+        load_policy(str(policy_folder))
+
+
+def test_weights_of_a_type_that_needs_scales_are_refused(policy_folder: Path) -> None:
+    file = policy_folder / "model.safetensors"
+    tensors = load_file(file)
+    name = "model.layers.1.mlp.up_proj.weight"
+    tensors[name] = tensors[name].to(torch.float8_e4m3fn)
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=f"{name} is of type F8_E4M3"):
+        load_policy(str(policy_folder))
+
+
+def test_a_folder_without_a_vocabulary_is_refused(policy_folder: Path) -> None:
+    (policy_folder / "tokenizer.json").unlink()
+    with pytest.raises(ConfigError, match="has no tokenizer: none of tokenizer.json"):
+        load_policy(str(policy_folder))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(policy_folder: Path, number: float) -> None:
+    file = policy_folder / "model.safetensors"
+    tensors = load_file(file)
+    tensors["model.norm.weight"][3] = number
+    save_file(tensors, file, metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match="model.norm.weight holds numbers that are not finite"):
+        load_policy(str(policy_folder))
+
+
+def test_surplus_weights_are_said_and_left_out(
+    policy_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = policy_folder / "model.safetensors"
+    tensors = {**load_file(file), "model.extra.weight": torch.ones(2)}
+    save_file(tensors, file, metadata={"format": "pt"})
+    load_policy(str(policy_folder))
+    assert "1 weights are none of the model's and left out, model.extra" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 1 / 0 }}{{ tools }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{{ messages[7].content.x }}",
+        "{{ undefined_function() }}",
+        "{{ messages | map('upper') | list }}{{ '%d' % 'x' }}",
+    ],
+)
+def test_a_template_that_raises_anything_is_one_error(policy_folder: Path, template: str) -> None:
+    (policy_folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(ConfigError, match="the chat template (fails|leaves out)"):
+        load_policy(str(policy_folder))
+
+
+@pytest.mark.parametrize("template", ["", " ", "turnwise_probe", "{# nothing #}"])
+def test_a_template_that_renders_no_message_is_refused(policy_folder: Path, template: str) -> None:
+    (policy_folder / "chat_template.jinja").write_text(template)
+    with pytest.raises(ConfigError, match="leaves out the user's message|no chat template"):
+        load_policy(str(policy_folder))
+
+
+PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+
+
+def test_a_template_without_generation_prompt_or_with_the_time_is_said(
+    policy_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (policy_folder / "chat_template.jinja").write_text("{{ strftime_now('%d %b') }}" + PLAIN)
+    load_policy(str(policy_folder), require_tools=False)
+    said = capsys.readouterr().err
+    assert "ignores add_generation_prompt" in said and "writes the time" in said
+
+
+def test_a_padded_vocabulary_is_the_policys_own(
+    policy_folder: Path, make_policy: Callable[..., Any]
+) -> None:
+    make_policy(vocab_size=320).save_pretrained(policy_folder)
+    loaded = load_policy(str(policy_folder))
+    assert len(loaded.tokenizer) == 259
+    session = tokendelta.Session(loaded.profile(), max_tokens=200)
+    session.start([{"role": "user", "content": "hi"}])
+    session.append_sampled([300, 2], [-1.0, -0.5], finish="stop")
+    (sample,) = session.samples().samples
+    assert sample.ids.tolist()[-2:] == [300, 2] and sample.trained_tokens == 2
+
+
+def test_mistral_without_a_window_and_swish_are_computed(tmp_path: Path, tokenizer: Any) -> None:
+    sizes: Any = {
+        "vocab_size": 259,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 256,
+        "hidden_act": "swish",
+    }
+    for window, fits in ((None, True), (256, True), (64, False)):
+        folder = tmp_path / str(window)
+        MistralForCausalLM(MistralConfig(**sizes, sliding_window=window)).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        if fits:
+            TorchEngine(load_policy(str(folder)).model, rows=2, context=64)
+        else:
+            with pytest.raises(ConfigError, match="sliding_window 64 is not supported"):
+                load_policy(str(folder))

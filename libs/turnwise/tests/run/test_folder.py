@@ -259,3 +259,19 @@ def test_processes_that_append_to_one_file_tear_no_row(tmp_path: Path) -> None:
     assert len(rows) == 120
     for who in "abc":
         assert [row["step"] for row in rows if row["who"][0] == who] == list(range(40))
+
+
+@pytest.mark.parametrize("line", ['{"kind": [1], "step": 1}', '{"kind": null, "step": 1}'])
+def test_a_kind_of_another_shape_is_no_traceback(tmp_path: Path, line: str) -> None:
+    folder = RunFolder.create(tmp_path / "run", "own", {})
+    folder.metrics.write_text(line + "\n")
+    folder.episodes.write_text(line + "\n")
+    assert folder.cut_after(1).rows == 0
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_none_names_its_line(tmp_path: Path, number: str) -> None:
+    folder = RunFolder.create(tmp_path / "run", "own", {})
+    folder.metrics.write_text(f'{{"kind": "eval", "step": 1, "eval_s": {number}}}\n')
+    with pytest.raises(ConfigError, match="metrics.jsonl:1: not valid JSON"):
+        folder.metric_rows()

@@ -51,6 +51,7 @@ from turnwise.episode import Boundary, BoundaryError, Ending, Episode, crossing
 from turnwise.models.text import KNOWN_MARKERS, Markers
 from turnwise.policy import AnyPolicy, EndpointPolicy
 from turnwise.rollout import Rollout, derive_seed
+from turnwise.rounds import own_round
 
 __all__ = ["CallError", "Conversation", "Overflow", "ToolCall", "Turn"]
 
@@ -164,6 +165,7 @@ class Conversation:
         Raises:
             BoundaryError: the engine failed or missed its deadline, or a message can't stand there.
         """
+        await own_round()
         for message in messages:
             self.add(message)
         if self._growing is None:
@@ -183,6 +185,7 @@ class Conversation:
         """
         if self._growing is None:
             self._growing = self._open(self._specials)
+        await own_round()
         async with crossing(Boundary.ENVIRONMENT):
             overflow = self._growing.sync(messages)
         if overflow is not None:
@@ -213,6 +216,7 @@ class Conversation:
         """
         if bool(messages) == (ids is not None):
             raise ValueError("fresh: give messages or ids")
+        await own_round()
         history = self._open(self._specials, on_rewrite="error")
         async with crossing(Boundary.ENVIRONMENT):
             if ids is None:

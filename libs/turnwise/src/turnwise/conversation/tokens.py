@@ -25,6 +25,7 @@ from turnwise.conversation.history import (
 from turnwise.engine import Completion
 from turnwise.episode import Boundary, BoundaryError, Limit, crossing
 from turnwise.policy import Policy
+from turnwise.rounds import own_round
 
 Specials = Literal["parity", "escape", "reject"]
 
@@ -92,6 +93,7 @@ class TokenHistory:
             completion = await self._policy.engine.generate(
                 prompt, params, session_id=asked.session_id
             )
+        await own_round()
         async with crossing(Boundary.ENGINE):
             turn = self._read(completion, limit, asked.number, len(prompt))
             message = assistant_message(turn)

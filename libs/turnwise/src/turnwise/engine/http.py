@@ -18,6 +18,7 @@ import msgspec
 from turnwise.http_body import ENCODINGS, BodyError, read_body
 from turnwise.printable import one_line, printable
 from turnwise.retry import Backoff, is_transient, retry_after_s
+from turnwise.rounds import own_round
 
 CONNECT_TIMEOUT_S = 10.0
 MAX_BODY_BYTES = 256 * 2**20
@@ -72,7 +73,9 @@ class HttpPool:
             HttpError: no answer after all attempts, a status other than 2xx, or no JSON.
         """
         sent = {"Content-Type": "application/json", **(headers or {})}
-        return _decode(url, await self._post(url, msgspec.json.encode(payload), sent))
+        content = await self._post(url, msgspec.json.encode(payload), sent)
+        await own_round()
+        return _decode(url, content)
 
     async def tell(self, url: str, payload: object) -> None:
         """POSTs `payload` as JSON where the status alone is the answer; its body may be empty.

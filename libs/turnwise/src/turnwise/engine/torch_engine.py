@@ -7,7 +7,8 @@
 
 The loop, until nothing is left to do:
 1. give coroutines that can run a fixed number of rounds of the event loop, until none sends another
-   request: an episode that waits for its environment holds up nobody;
+   request or waits for a round of its own (`turnwise.rounds`): an episode that waits for its
+   environment holds up nobody;
 2. in the worker thread: admit requests in the order of their arrival, each to its session's row or
    the longest unused one, compute what neither the row nor any other already holds of the prompts,
    then decode all active rows until at least one ends (`batch`);
@@ -40,6 +41,7 @@ from turnwise.engine import Completion, SamplingParams
 from turnwise.engine.batch import Batch, Turn
 from turnwise.engine.decoder import Decoder
 from turnwise.episode import Boundary, BoundaryError
+from turnwise.rounds import rounds_are_taken
 
 SETTLE_ROUNDS = 16
 """Rounds of the event loop without a new request after which coroutines count as settled."""
@@ -267,7 +269,8 @@ class TorchEngine:
         quiet, seen = 0, len(self._arrivals)
         while quiet < SETTLE_ROUNDS:
             await asyncio.sleep(0)
-            quiet = quiet + 1 if len(self._arrivals) == seen else 0
+            still = len(self._arrivals) == seen and not rounds_are_taken()
+            quiet = quiet + 1 if still else 0
             seen = len(self._arrivals)
 
     def _work(self, arrivals: list[_Request], commands: list[_Command]) -> list[Turn]:

@@ -90,7 +90,8 @@ def _write(
     try:
         model.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
-        torch.save({"optimizer": optimizer.state_dict(), "rng": _rng_state()}, partial / TRAINER)
+        with (partial / TRAINER).open("wb") as stream:
+            torch.save({"optimizer": optimizer.state_dict(), "rng": _rng_state()}, stream)
         (partial / STATE).write_text(json.dumps(dict(state)), encoding="utf-8")
         _write_manifest(partial, step)
         if target.exists():

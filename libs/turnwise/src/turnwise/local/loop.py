@@ -35,6 +35,7 @@ from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.record import Recorder
 from turnwise.local.trainer import Table, Trainer
+from turnwise.rounds import keep_what_is_loaded
 from turnwise.run.folder import RunFolder, require_space
 from turnwise.run.summary import Summary
 from turnwise.stopping import LostGroups, nothing_scored
@@ -65,6 +66,7 @@ async def train(
     shift = done - trainer.engine.weight_version
     recorder = Recorder(options, experiment, policy.tokenizer, folder, done, shift)
     lost_groups = LostGroups(options.rollout_batch_size)
+    keep_what_is_loaded()
     try:
         with recorder.progress, _interruptible(recorder.progress.say) as interrupted:
             before = recorder.evaluation(0)

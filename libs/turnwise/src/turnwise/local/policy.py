@@ -29,6 +29,8 @@ from turnwise.printable import one_line
 PROBE_NAME = "turnwise_probe"
 PROBE_TEXT = "turnwise probe 7319"
 PROBE_TIME = "turnwise_time"
+CLOCK = f"{{% macro strftime_now(form) %}}{PROBE_TIME}{{% endmacro %}}"
+"""Before a template, it is the clock that transformers gives templates."""
 PROBE_TOOL = {
     "type": "function",
     "function": {
@@ -132,19 +134,21 @@ def check_template(tokenizer: Any, name: str, *, require_tools: bool = True) -> 
     if not tokenizer.chat_template:
         raise ConfigError(f"{flag}: the tokenizer has no chat template; add chat_template.jinja")
 
-    def render(prompt: bool, tools: Any) -> str:
+    tools = [PROBE_TOOL] if require_tools else None
+
+    def render(*, prompt: bool = True, template: str | None = None) -> str:
         with _foreign(f"{flag}: the chat template fails on one user message"):
             return str(
                 tokenizer.apply_chat_template(
                     [{"role": "user", "content": PROBE_TEXT}],
                     tools=tools,
+                    chat_template=template,
                     tokenize=False,
                     add_generation_prompt=prompt,
-                    strftime_now=lambda form: PROBE_TIME,
                 )
             )
 
-    text = render(True, [PROBE_TOOL] if require_tools else None)
+    text = render()
     if PROBE_TEXT not in text:
         raise ConfigError(
             f"{flag}: the chat template leaves out the user's message, it writes"
@@ -155,12 +159,13 @@ def check_template(tokenizer: Any, name: str, *, require_tools: bool = True) -> 
             f"{flag}: the chat template leaves out the tools that it is given; "
             "use one with tool calls, as Qwen's"
         )
-    if text == render(False, [PROBE_TOOL] if require_tools else None):
+    if text == render(prompt=False):
         _note(
             f"{flag}: the chat template ignores add_generation_prompt: the policy itself must begin"
             " its turn"
         )
-    if PROBE_TIME in text:
+    source = tokenizer.chat_template
+    if "strftime_now" in source and PROBE_TIME in render(template=CLOCK + source):
         _note(
             f"{flag}: the chat template writes the time into every prompt: what is sampled with a"
             " seed changes with it"

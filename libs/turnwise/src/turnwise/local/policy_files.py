@@ -126,7 +126,7 @@ def read_typed(path: Path, kind: type[ValueT]) -> ValueT:
         raise ConfigError(f"{path}: not valid JSON: {one_line(str(error), 200)}") from None
     try:
         return msgspec.convert(value, kind)
-    except (msgspec.ValidationError, OverflowError, RecursionError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise ConfigError(f"{path}: {one_line(str(error), 300)}") from None
 
 

@@ -49,6 +49,7 @@ from turnwise.models.config import ChatConfig
 from turnwise.models.connections import Connections, NobodyAnswers
 from turnwise.printable import one_line
 from turnwise.retry import Backoff, retry_after_s
+from turnwise.rounds import own_round
 from turnwise.spend import CHARACTERS_PER_TOKEN, Spend
 
 MIN_SECRET_CHARACTERS = 8
@@ -148,7 +149,9 @@ class ChatClient:
             offers_tools=bool(tools),
             patience_s=self.config.patience_s,
         )
-        return await self._within(call, deadline_s)
+        reply = await self._within(call, deadline_s)
+        await own_round()
+        return reply
 
     async def check(
         self,

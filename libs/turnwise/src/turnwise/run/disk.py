@@ -63,8 +63,12 @@ def making(flag: str) -> Iterator[None]:
 
 def reason(error: BaseException) -> str:
     """What went wrong, on one line, without the file: that is said beside it."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    # torch speaks of positions in its archive; what the system said is behind it.
+    behind: BaseException | None = error
+    while behind is not None:
+        if isinstance(behind, OSError) and behind.strerror:
+            return behind.strerror
+        behind = behind.__cause__ or behind.__context__
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 

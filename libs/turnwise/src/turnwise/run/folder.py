@@ -157,13 +157,16 @@ class RunFolder:
         """
         torn = self.torn()
         rows = keep_until(self.metrics, step)
-        counted = {(row.get("kind"), row.get("step")) for row in read_rows(self.metrics)}
-        rows += keep_until(
-            self.episodes, step, lambda row: (row.get("kind"), row.get("step")) in counted
-        )
+        counted = {_counted_by(row) for row in read_rows(self.metrics)}
+        rows += keep_until(self.episodes, step, lambda row: _counted_by(row) in counted)
         with writing(self.summary):
             self.summary.unlink(missing_ok=True)
         return Cut(rows, torn)
+
+
+def _counted_by(row: Mapping[str, Any]) -> tuple[str, Any]:
+    """What a trace and the row that counts its episode have in common."""
+    return str(row.get("kind")), row.get("step")
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from turnwise.config import ConfigError
@@ -97,7 +98,8 @@ def read_lines(path: Path) -> Iterator[bytes]:
 def parse_line(path: Path, number: int, line: bytes) -> Row:
     """The row on line `number` of `path`. Raises ConfigError as `read_rows` does."""
     try:
-        row = json.loads(line)
+        # Refuses what `dump` never writes: NaN, infinity, lone surrogates.
+        row = msgspec.json.decode(line)
     except (ValueError, RecursionError) as error:
         raise ConfigError(
             f"{path}:{number}: not valid JSON ({error}); mend or remove this line"

@@ -24,6 +24,7 @@ from turnwise.config import ConfigError
 from turnwise.engine.http import HttpPool
 from turnwise.method import Method, Services
 from turnwise.policy import model_vocabulary
+from turnwise.rounds import keep_what_is_loaded
 from turnwise.slime.files import files_of
 from turnwise.slime.settings import Settings, fans_out, make_method, model_url, read_settings
 
@@ -158,6 +159,7 @@ async def _open(here: _OfLoop, key: str, args: Any, settings: Settings) -> Share
     if here.pool is None:
         # slime bounds the episodes under way by its own semaphore.
         here.pool = HttpPool()
+        keep_what_is_loaded()
     return Shared(settings, profile, tool_format, method, lists, here.pool)
 
 
