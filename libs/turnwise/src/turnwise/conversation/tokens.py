@@ -22,7 +22,7 @@ from turnwise.conversation.history import (
     assistant_message,
     for_template,
 )
-from turnwise.engine import Completion, SamplingParams
+from turnwise.engine import Completion
 from turnwise.episode import Boundary, BoundaryError, Limit, crossing
 from turnwise.policy import Policy
 
@@ -94,7 +94,7 @@ class TokenHistory:
                 prompt, params, session_id=asked.session_id
             )
         async with crossing(Boundary.ENGINE):
-            turn = self._read(completion, params, asked.number, len(prompt))
+            turn = read_turn(self._policy, self._toolset, completion, asked.number, len(prompt))
             message = assistant_message(turn)
             self._append(completion, turn, message)
         self.numbers.append(asked.number)
@@ -113,41 +113,6 @@ class TokenHistory:
             return Overflow(len(prompt) + 1, limit)
         self._prompt = prompt
         return None
-
-    def _read(
-        self, completion: Completion, params: SamplingParams, number: int, prompt_tokens: int
-    ) -> Turn:
-        text = self._policy.text(completion.ids)
-        count = len(completion.ids)
-        limit = None
-        if completion.finish == "length":
-            full = self._policy.sampling.max_new_tokens <= count
-            limit = Limit.TOKENS if full else Limit.CONTEXT
-        turn = Turn(
-            number=number,
-            text=text,
-            content=text,
-            finish=completion.finish,
-            limit=limit,
-            prompt_tokens=prompt_tokens,
-            tokens=count,
-        )
-        if self._toolset is None:
-            return turn
-        parsed = toolparse.parse(text, format=self._policy.tool_format, tools=self._toolset)
-        return replace(
-            turn,
-            content=parsed.content,
-            reasoning=parsed.reasoning,
-            calls=tuple(
-                ToolCall(call.name, call.arguments or {})
-                for call in parsed.attempts
-                if call.name is not None
-                and (call.error is None or call.error.kind == "unknown_tool")
-            ),
-            errors=tuple(CallError(error.kind, error.message) for error in parsed.errors),
-            parsed=parsed,
-        )
 
     def _append(self, completion: Completion, turn: Turn, message: Message) -> None:
         ids, logprobs = completion.ids.tolist(), completion.logprobs.tolist()
@@ -169,3 +134,43 @@ class TokenHistory:
                 f"{turn.tokens} tokens sampled where"
                 f" {self._policy.max_context_tokens - turn.prompt_tokens} were asked for",
             )
+
+
+def read_turn(
+    policy: Policy,
+    toolset: toolparse.ToolSet | None,
+    completion: Completion,
+    number: int,
+    prompt_tokens: int,
+) -> Turn:
+    """What was sampled, as a turn; its calls are read where there is a tool set."""
+    text = policy.text(completion.ids)
+    count = len(completion.ids)
+    limit = None
+    if completion.finish == "length":
+        full = policy.sampling.max_new_tokens <= count
+        limit = Limit.TOKENS if full else Limit.CONTEXT
+    turn = Turn(
+        number=number,
+        text=text,
+        content=text,
+        finish=completion.finish,
+        limit=limit,
+        prompt_tokens=prompt_tokens,
+        tokens=count,
+    )
+    if toolset is None:
+        return turn
+    parsed = toolparse.parse(text, format=policy.tool_format, tools=toolset)
+    return replace(
+        turn,
+        content=parsed.content,
+        reasoning=parsed.reasoning,
+        calls=tuple(
+            ToolCall(call.name, call.arguments or {})
+            for call in parsed.attempts
+            if call.name is not None and (call.error is None or call.error.kind == "unknown_tool")
+        ),
+        errors=tuple(CallError(error.kind, error.message) for error in parsed.errors),
+        parsed=parsed,
+    )
