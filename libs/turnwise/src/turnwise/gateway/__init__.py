@@ -2,12 +2,14 @@
 
 A program is given a base URL in place of its provider's; what it was sampled is what is trained.
 
-| module     | holds                                                                  |
-|------------|------------------------------------------------------------------------|
+| module     | holds                                                                    |
+|------------|--------------------------------------------------------------------------|
 | `requests` | a request, an answer and a refusal, whatever dialect they are written in |
-| `chat`     | Chat Completions                                                       |
-| `record`   | the turns of one rollout: place, sampling, delivery, what is trained   |
-| `server`   | HTTP: one base URL for each rollout                                    |
+| `chat`     | Chat Completions                                                         |
+| `record`   | the turns of one rollout: place, sampling, delivery, what is trained     |
+| `server`   | HTTP: one base URL for each rollout                                      |
+| `command`  | an agent that is a command, in a process group and a workspace of its own |
+| `method`   | `Harness`: such an agent as a method, with its reward                    |
 """
 
 from turnwise.gateway.record import Bounds, Record
