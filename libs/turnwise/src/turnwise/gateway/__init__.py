@@ -5,7 +5,7 @@ A program is given a base URL in place of its provider's; what it was sampled is
 | module     | holds                                                                    |
 |------------|--------------------------------------------------------------------------|
 | `requests` | a request, an answer and a refusal, whatever dialect they are written in |
-| `chat`     | Chat Completions                                                         |
+| `chat`, `messages`, `responses` | the dialects: body to request, turn to answer      |
 | `record`   | the turns of one rollout: place, sampling, delivery, what is trained     |
 | `server`   | HTTP: one base URL for each rollout                                      |
 | `command`  | an agent that is a command, in a process group and a workspace of its own |

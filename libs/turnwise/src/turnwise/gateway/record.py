@@ -160,6 +160,20 @@ class Record:
         self.counts["refused"] += 1
         self.counts[f"refused/{error.code}"] += 1
 
+    def prompt_tokens(self, request: Request) -> int:
+        """Tokens of a request's history, rendered as a first one.
+
+        Raises:
+            Refusal: it can't be rendered.
+        """
+        tree = tokendelta.Tree(self.policy.profile)
+        try:
+            found = tree.prepare(request.messages, tools=request.tools)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise Refusal(400, str(error)) from error
+        assert isinstance(found, tokendelta.Ticket), "there is no bound"
+        return len(found.prompt)
+
     @property
     def busy(self) -> bool:
         """Whether a turn is being sampled."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from aiohttp import web
 
-from turnwise.gateway import chat
+from turnwise.gateway import chat, messages, responses
 from turnwise.gateway.record import Bounds, Given, Record
 from turnwise.gateway.requests import Refusal, Request
 from turnwise.policy import Policy
@@ -30,7 +30,11 @@ from turnwise.rollout import Rollout
 
 logger = logging.getLogger(__name__)
 
-DIALECTS: Mapping[str, ModuleType] = {"/v1/chat/completions": chat}
+DIALECTS: Mapping[str, ModuleType] = {
+    "/v1/chat/completions": chat,
+    "/v1/messages": messages,
+    "/v1/responses": responses,
+}
 KEEPALIVE_S = 5.0
 
 
@@ -68,6 +72,7 @@ class Gateway:
         for path in DIALECTS:
             app.router.add_post("/r/{secret}" + path, self._serve)
         app.router.add_get("/r/{secret}/v1/models", self._models)
+        app.router.add_post("/r/{secret}/v1/messages/count_tokens", self._count_tokens)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
         )
@@ -169,6 +174,17 @@ class Gateway:
             return _refused(chat, _UNKNOWN)
         model = {"id": "policy", "object": "model", "created": 0, "owned_by": "turnwise"}
         return web.json_response({"object": "list", "data": [model]})
+
+    async def _count_tokens(self, http: web.Request) -> web.Response:
+        """What the prompt of the same request would take; no turn is opened."""
+        record = self._records.get(http.match_info["secret"])
+        try:
+            if record is None:
+                raise _UNKNOWN
+            found = record.prompt_tokens(messages.read(await _body(http)))
+        except Refusal as error:
+            return _refused(messages, error)
+        return web.json_response({"input_tokens": found})
 
 
 _UNKNOWN = Refusal(401, "there is no such rollout, or it is over", code="invalid_api_key")
