@@ -13,7 +13,7 @@ from turnwise.testing import call, decode, fail, say
 from gateway.client import TOOLS, USER, Client, events, serving
 
 TEXT = "I look." + call("look", at="a") + call("look", at="b")
-FUNCTION = TOOLS[0]["function"]
+FUNCTION: Any = TOOLS[0]["function"]
 MESSAGES_TOOLS = [
     {
         "name": "look",

@@ -114,7 +114,9 @@ def _outside(role: str, blocks: list[tuple[dict[str, Any], str]]) -> list[dict[s
 
 
 def _assistant(blocks: list[tuple[dict[str, Any], str]]) -> dict[str, Any]:
-    texts, calls, thoughts = [], [], []
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[dict[str, Any]] = []
     for block, where in blocks:
         if block.get("type") == "tool_use":
             arguments = object_of(block.get("input"), f"{where}.input")
@@ -187,7 +189,12 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
 def events(request: Request, found: Answer) -> Iterator[bytes]:
     """The same as server-sent events."""
     usage = {"input_tokens": found.turn.prompt_tokens, "output_tokens": 0}
-    started = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+    started: dict[str, Any] = {
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }
     yield _event("message_start", message={**_head(request, found), **started})
     for index, block in enumerate(_blocks(found)):
         empty, deltas = _streamed(block)
