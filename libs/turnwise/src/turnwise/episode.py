@@ -38,6 +38,7 @@ class Boundary(StrEnum):
     JUDGE = "judge"
     SANDBOX = "sandbox"
     ENVIRONMENT = "environment"
+    HARNESS = "harness"
 
 
 class Limit(StrEnum):

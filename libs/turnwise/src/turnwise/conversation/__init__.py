@@ -407,12 +407,7 @@ class _Record:
                 for number, sample in enumerate(segments)
             ]
         self.segments = tuple(segments)
-        self.places: dict[tuple[int | None, bool], list[int]] = {}
-        for number, sample in enumerate(segments):
-            for span in sample.spans:
-                place = self.places.setdefault((span.turn, span.trained), [number, span.start, 0])
-                if place[0] == number:
-                    place[2] = span.stop
+        self.places = places_of(self.segments)
 
 
 def _renumbered(sample: tokendelta.Sample, numbers: Sequence[int]) -> tokendelta.Sample:
@@ -424,6 +419,20 @@ def _renumbered(sample: tokendelta.Sample, numbers: Sequence[int]) -> tokendelta
         for span in sample.spans
     )
     return replace(sample, spans=spans)
+
+
+def places_of(
+    segments: Sequence[tokendelta.Sample],
+) -> dict[tuple[int | None, bool], list[int]]:
+    """Where the prompt of each turn and the turn itself stand: [segment, start, stop) by the turn's
+    number and whether it was trained, in the first segment that holds it."""
+    places: dict[tuple[int | None, bool], list[int]] = {}
+    for number, sample in enumerate(segments):
+        for span in sample.spans:
+            place = places.setdefault((span.turn, span.trained), [number, span.start, 0])
+            if place[0] == number:
+                place[2] = span.stop
+    return places
 
 
 def _author(message: Message) -> str:

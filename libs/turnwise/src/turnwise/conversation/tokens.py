@@ -95,7 +95,9 @@ class TokenHistory:
             )
         await own_round()
         async with crossing(Boundary.ENGINE):
-            turn = self._read(completion, limit, asked.number, len(prompt))
+            turn = read_turn(
+                self._policy, self._toolset, completion, asked.number, len(prompt), limit
+            )
             message = assistant_message(turn)
             self._append(completion, turn, message)
         self.numbers.append(asked.number)
@@ -114,39 +116,6 @@ class TokenHistory:
             return Overflow(len(prompt) + 1, limit)
         self._prompt = prompt
         return None
-
-    def _read(self, completion: Completion, most: int, number: int, prompt_tokens: int) -> Turn:
-        text = self._policy.text(completion.ids)
-        count = len(completion.ids)
-        limit = None
-        if completion.finish == "length":
-            limit = Limit.TOKENS if most <= count else Limit.CONTEXT
-        turn = Turn(
-            number=number,
-            text=text,
-            content=text,
-            finish=completion.finish,
-            limit=limit,
-            prompt_tokens=prompt_tokens,
-            tokens=count,
-            ids=completion.ids,
-        )
-        if self._toolset is None:
-            return turn
-        parsed = toolparse.parse(text, format=self._policy.tool_format, tools=self._toolset)
-        return replace(
-            turn,
-            content=parsed.content,
-            reasoning=parsed.reasoning,
-            calls=tuple(
-                ToolCall(call.name, call.arguments or {})
-                for call in parsed.attempts
-                if call.name is not None
-                and (call.error is None or call.error.kind == "unknown_tool")
-            ),
-            errors=tuple(CallError(error.kind, error.message) for error in parsed.errors),
-            parsed=parsed,
-        )
 
     def _append(self, completion: Completion, turn: Turn, message: Message) -> None:
         ids, logprobs = completion.ids.tolist(), completion.logprobs.tolist()
@@ -168,3 +137,48 @@ class TokenHistory:
                 f"{turn.tokens} tokens sampled where"
                 f" {self._policy.max_context_tokens - turn.prompt_tokens} were asked for",
             )
+
+
+def read_turn(
+    policy: Policy,
+    toolset: toolparse.ToolSet | None,
+    completion: Completion,
+    number: int,
+    prompt_tokens: int,
+    most: int,
+) -> Turn:
+    """What was sampled, as a turn; its calls are read where there is a tool set.
+
+    Args:
+        most: Tokens that the turn might have; one that is cut before ran out of context.
+    """
+    text = policy.text(completion.ids)
+    count = len(completion.ids)
+    limit = None
+    if completion.finish == "length":
+        limit = Limit.TOKENS if most <= count else Limit.CONTEXT
+    turn = Turn(
+        number=number,
+        text=text,
+        content=text,
+        finish=completion.finish,
+        limit=limit,
+        prompt_tokens=prompt_tokens,
+        tokens=count,
+        ids=completion.ids,
+    )
+    if toolset is None:
+        return turn
+    parsed = toolparse.parse(text, format=policy.tool_format, tools=toolset)
+    return replace(
+        turn,
+        content=parsed.content,
+        reasoning=parsed.reasoning,
+        calls=tuple(
+            ToolCall(call.name, call.arguments or {})
+            for call in parsed.attempts
+            if call.name is not None and (call.error is None or call.error.kind == "unknown_tool")
+        ),
+        errors=tuple(CallError(error.kind, error.message) for error in parsed.errors),
+        parsed=parsed,
+    )

@@ -1,0 +1,18 @@
+"""Trains agents that are not ours to change: a policy behind the endpoints that they speak to.
+
+A program is given a base URL in place of its provider's; what it was sampled is what is trained.
+
+| module     | holds                                                                    |
+|------------|--------------------------------------------------------------------------|
+| `requests` | a request, an answer and a refusal, whatever dialect they are written in |
+| `chat`, `messages`, `responses` | the dialects: body to request, turn to answer      |
+| `record`   | the turns of one rollout: place, sampling, delivery, what is trained     |
+| `server`   | HTTP: one base URL for each rollout                                      |
+| `command`  | an agent that is a command, in a process group and a workspace of its own |
+| `method`   | `Harness`: such an agent as a method, with its reward                    |
+"""
+
+from turnwise.gateway.record import Bounds, Record
+from turnwise.gateway.server import Gateway
+
+__all__ = ["Bounds", "Gateway", "Record"]

@@ -1,0 +1,225 @@
+"""Chat Completions: a body becomes a request, a turn becomes an answer. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from turnwise.gateway.requests import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    Answer,
+    Refusal,
+    Request,
+    function_tool,
+    kind,
+    list_of,
+    object_of,
+    parts_text,
+    positive,
+    refuse_present,
+    text_of,
+    truth,
+    with_tool_names,
+)
+
+NAME = "chat"
+_READ = {
+    "messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "stream",
+    "stream_options", "model", "parallel_tool_calls", "response_format",
+}  # fmt: skip
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "stop": ([],),
+    "logit_bias": ({},),
+    "presence_penalty": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "parallel_tool_calls": (True,),
+    "response_format": ({"type": "text"},),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "audio": (),
+    "modalities": (["text"],),
+    "prediction": (),
+    "web_search_options": (),
+}
+_OURS = ("temperature", "top_p", "top_k", "min_p", "seed")
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def read(body: Mapping[str, Any]) -> Request:
+    """
+    Raises:
+        Refusal: saying which field, what was found and what is right.
+    """
+    refuse_present(body, _NEUTRAL)
+    messages = list_of(body.get("messages"), "messages", MAX_MESSAGES)
+    if not messages:
+        raise Refusal(400, "messages is empty", field="messages")
+    tools = [_tool(tool, i) for i, tool in enumerate(list_of(body.get("tools") or [], "tools",
+                                                            MAX_TOOLS))]  # fmt: skip
+    parse, demands = tool_choice(body.get("tool_choice"), ("required",))
+    options = object_of(body.get("stream_options") or {}, "stream_options")
+    limit = "max_completion_tokens" if body.get("max_completion_tokens") else "max_tokens"
+    model = body.get("model")
+    return Request(
+        messages=with_tool_names([_message(one, i) for i, one in enumerate(messages)]),
+        tools=tools,
+        parse=parse,
+        demands_call=demands,
+        max_tokens=positive(body.get(limit), limit),
+        stream=truth(body.get("stream"), "stream"),
+        usage_event=truth(options.get("include_usage"), "stream_options.include_usage"),
+        model="policy" if model is None else text_of(model, "model"),
+        overridden=tuple(name for name in _OURS if body.get(name) is not None),
+        ignored=tuple(str(n) for n in body if n not in _READ | set(_OURS) | set(_NEUTRAL)),
+        raw=body,
+    )
+
+
+def tool_choice(value: Any, demanding: tuple[str, ...]) -> tuple[bool, bool]:
+    """Whether calls are read, and whether one is demanded."""
+    if isinstance(value, dict):
+        value = value.get("type") if value.get("type") in ("auto", "none") else demanding[0]
+    if value in (None, "auto"):
+        return True, False
+    if value == "none":
+        return False, False
+    if value in demanding:
+        return True, True
+    raise Refusal(400, f"tool_choice: {value!r:.60} is none of auto, none, {demanding[0]} or an"
+                  " object", field="tool_choice")  # fmt: skip
+
+
+def _tool(tool: Any, i: int) -> dict[str, Any]:
+    where = f"tools[{i}]"
+    tool = object_of(tool, where)
+    if tool.get("type", "function") != "function":
+        raise Refusal(400, f"{where}: only tools of type function, found {tool['type']!r:.40}",
+                      code="unsupported_value", field=where)  # fmt: skip
+    function = object_of(tool.get("function"), f"{where}.function")
+    return function_tool(
+        function.get("name"),
+        function.get("description"),
+        function.get("parameters"),
+        f"{where}.function",
+    )
+
+
+def _message(message: Any, i: int) -> dict[str, Any]:
+    where = f"messages[{i}]"
+    message = object_of(message, where)
+    role = message.get("role")
+    if role not in _ROLES:
+        raise Refusal(400, f"{where}.role: {role!r:.40} is none of {', '.join(_ROLES)}",
+                      field=f"{where}.role")  # fmt: skip
+    kinds = ("text", "refusal") if role == "assistant" else ("text",)
+    made: dict[str, Any] = {
+        "role": "system" if role == "developer" else role,
+        "content": parts_text(message.get("content"), f"{where}.content", kinds),
+    }
+    if role == "tool":
+        made["tool_call_id"] = text_of(message.get("tool_call_id"), f"{where}.tool_call_id")
+    if role == "assistant":
+        for name in ("reasoning_content", "reasoning"):
+            if isinstance(message.get(name), str) and message[name]:
+                made["reasoning_content"] = text_of(message[name], f"{where}.{name}")
+        calls = list_of(message.get("tool_calls") or [], f"{where}.tool_calls", MAX_TOOLS)
+        if calls:
+            made["tool_calls"] = [
+                _call(call, f"{where}.tool_calls[{k}]") for k, call in enumerate(calls)
+            ]
+    return made
+
+
+def _call(call: Any, where: str) -> dict[str, Any]:
+    call = object_of(call, where)
+    function = object_of(call.get("function"), f"{where}.function")
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    if not isinstance(arguments, str):
+        raise Refusal(400, f"{where}.function.arguments must be JSON in a string, found"
+                      f" {kind(arguments)}", field=where)  # fmt: skip
+    return {
+        "id": text_of(call.get("id") or "", f"{where}.id"),
+        "type": "function",
+        "function": {
+            "name": text_of(function.get("name"), f"{where}.function.name"),
+            "arguments": text_of(arguments, f"{where}.function.arguments"),
+        },
+    }
+
+
+def answer(request: Request, found: Answer) -> dict[str, Any]:
+    """The body of an answer that is not streamed."""
+    message = {**found.message, "content": found.message["content"] or None, "refusal": None}
+    if not found.calls:
+        message["content"] = found.message["content"]
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(found)}
+    return {**_head(request, found, "chat.completion"), "choices": [choice], "usage": _usage(found)}
+
+
+def events(request: Request, found: Answer) -> Iterator[bytes]:
+    """The same as server-sent events."""
+    head = _head(request, found, "chat.completion.chunk")
+
+    def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return _event({**head, "choices": [choice]})
+
+    yield chunk({"role": "assistant", "content": ""})
+    if found.message.get("reasoning_content"):
+        yield chunk({"reasoning_content": found.message["reasoning_content"]})
+    if found.message["content"]:
+        yield chunk({"content": found.message["content"]})
+    for i, call in enumerate(found.calls):
+        yield chunk({"tool_calls": [{"index": i, **call}]})
+    yield chunk({}, _finish(found))
+    if request.usage_event:
+        yield _event({**head, "choices": [], "usage": _usage(found)})
+    yield b"data: [DONE]\n\n"
+
+
+def refusal(error: Refusal) -> dict[str, Any]:
+    """The body of a refusal."""
+    group = "invalid_request_error" if error.status < 500 else "server_error"
+    return {
+        "error": {
+            "message": str(error),
+            "type": group,
+            "param": error.field or None,
+            "code": error.code,
+        }
+    }
+
+
+def refusal_event(error: Refusal) -> bytes:
+    """A refusal within a stream."""
+    return _event(refusal(error))
+
+
+KEEPALIVE = b": waiting for the policy\n\n"
+
+
+def _head(request: Request, found: Answer, what: str) -> dict[str, Any]:
+    made = {"id": f"chatcmpl-{found.id}", "object": what, "created": found.created}
+    return {**made, "model": request.model}
+
+
+def _finish(found: Answer) -> str:
+    if found.cut:
+        return "length"
+    return "tool_calls" if found.calls else "stop"
+
+
+def _usage(found: Answer) -> dict[str, int]:
+    read, wrote = found.turn.prompt_tokens, found.turn.tokens
+    return {"prompt_tokens": read, "completion_tokens": wrote, "total_tokens": read + wrote}
+
+
+def _event(value: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"

@@ -1,0 +1,441 @@
+"""The turns of one rollout whose program is not ours to change.
+
+1. A request's whole history finds its place in the `tokendelta.Tree`: it extends, forks, begins
+   anew, or gets an earlier answer again. Text that comes back is compared and never encoded again
+   for a sampled turn.
+2. Turn k is drawn with `derive_seed(rollout.seed, "turn", k)`, as in a `Conversation`.
+3. Sampling is a task of its own: a client that leaves has `grace_s` to send the request again and
+   join it; then it is cancelled.
+4. Only turns whose answer was handed over whole, or that a later history holds, are trained.
+5. A failure of the engine ends the record: its error is kept, and every later request is refused,
+   since no reward can speak of what the policy would have said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import tokendelta
+import toolparse
+
+from turnwise.conversation import Turn, places_of
+from turnwise.conversation.history import assistant_message
+from turnwise.conversation.tokens import read_turn
+from turnwise.engine import Completion
+from turnwise.episode import Boundary, BoundaryError, Limit, crossing
+from turnwise.gateway.requests import Answer, Refusal, Request
+from turnwise.policy import Policy
+from turnwise.rollout import Rollout, derive_seed
+
+RELEASE_DEADLINE_S = 10.0
+COUNTS = (
+    "requests", "turns", "prompt_tokens", "sampled_tokens", "cached_tokens", "cut_turns",
+    "tool_calls", "parse_errors", "replays", "forks", "refused", "unmet_tool_choice",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What one rollout may take.
+
+    Attributes:
+        max_turns: Turns that are sampled; a request for another one is refused.
+        max_open: Requests at the same time.
+        turn_deadline_s: Seconds for each turn.
+        grace_s: Seconds that sampling goes on after its client left.
+    """
+
+    max_turns: int = 256
+    max_open: int = 8
+    turn_deadline_s: float = 600.0
+    grace_s: float = 10.0
+
+
+@dataclass(slots=True)
+class _Sampling:
+    """A turn under way, and how many requests wait for it."""
+
+    task: asyncio.Task[Answer]
+    waiting: int = 0
+    leaving: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True)
+class Given:
+    """An answer on its way to a client; say `delivered` or `lost` once it is known."""
+
+    record: Record
+    ticket: tokendelta.Ticket
+    answer: Answer
+
+    def delivered(self) -> None:
+        """The client has all of it."""
+        self.record.tree.delivered(self.ticket)
+
+    def lost(self, reason: str) -> None:
+        """The client left before it had all of it."""
+        self.record.tree.undelivered(self.ticket, reason)
+
+
+@dataclass(slots=True)
+class _Told:
+    """A turn for the transcript."""
+
+    prompt: Sequence[dict[str, Any]]
+    answer: Answer = field(repr=False)
+
+
+class Record:
+    """Samples the turns of a rollout and keeps them.
+
+    Attributes:
+        tree: The tokens.
+        counts: By the names in `COUNTS`, `parse_errors/KIND`, `refused/CODE`, `overridden/FIELD`
+            and `ignored/FIELD`.
+        failure: Why the rollout is lost; None while it is not.
+        failed: Is set with it.
+        limit: The bound that the policy last ran into; None after a whole turn.
+        aborted: The engine gave a turn back unfinished.
+        engine_s: Seconds of sampling.
+        release_error: Why the engine did not release a session.
+    """
+
+    def __init__(self, policy: Policy, rollout: Rollout[Any], bounds: Bounds, key: bytes) -> None:
+        """`key` signs the ids of calls."""
+        self.policy, self.rollout, self.bounds = policy, rollout, bounds
+        self.tree = tokendelta.Tree(
+            policy.profile, max_tokens=policy.max_context_tokens, on_rewrite=policy.on_rewrite
+        )
+        self.counts: Counter[str] = Counter()
+        self.failure: BoundaryError | None = None
+        self.failed = asyncio.Event()
+        self.limit: Limit | None = None
+        self.aborted = False
+        self.engine_s = 0.0
+        self.release_error: str | None = None
+        self.weight_versions: set[int] = set()
+        self._key = key
+        self._open = 0
+        self._sampling: dict[int, _Sampling] = {}
+        self._told: dict[int, _Told] = {}
+        self._sessions: set[str] = set()
+        self._closed = False
+        self._samples: tokendelta.SampleSet | None = None
+
+    async def ask(self, request: Request, *, retry: bool = False) -> Given:
+        """The turn that a request asks for.
+
+        Args:
+            request: As its dialect reads it.
+            retry: The client marks it as sent again.
+
+        Raises:
+            Refusal: there is none.
+            asyncio.CancelledError: the client left.
+        """
+        self._check_open()
+        self._samples = None
+        self.counts["requests"] += 1
+        for name in request.overridden:
+            self.counts[f"overridden/{name}"] += 1
+        for name in request.ignored:
+            self.counts[f"ignored/{name[:64]}"] += 1
+        self._open += 1
+        try:
+            ticket = self._place(request, retry)
+            return Given(self, ticket, await self._wait(ticket))
+        finally:
+            self._open -= 1
+
+    def refuse(self, error: Refusal) -> None:
+        """Counts a refusal."""
+        self.counts["refused"] += 1
+        self.counts[f"refused/{error.code}"] += 1
+
+    def prompt_tokens(self, request: Request) -> int:
+        """Tokens of a request's history, rendered as a first one.
+
+        Raises:
+            Refusal: it can't be rendered.
+        """
+        tree = tokendelta.Tree(self.policy.profile)
+        try:
+            found = tree.prepare(request.messages, tools=request.tools)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise Refusal(400, str(error)) from error
+        assert isinstance(found, tokendelta.Ticket), "there is no bound"
+        return len(found.prompt)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn is being sampled."""
+        return bool(self._sampling)
+
+    async def close(self) -> None:
+        """Ends what is under way and releases the engine's sessions."""
+        self._closed = True
+        tasks = [one.task for one in self._sampling.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            async with crossing(Boundary.ENGINE, deadline_s=RELEASE_DEADLINE_S):
+                for session in sorted(self._sessions):
+                    await self.policy.engine.release(session)
+        except BoundaryError as error:
+            self.release_error = str(error)
+
+    def _check_open(self) -> None:
+        if self.failure is not None:
+            raise Refusal(503, f"the rollout is lost: {self.failure}", code="engine_failed")
+        if self._closed or self.aborted:
+            raise Refusal(410, "the rollout is over", code="rollout_over")
+        if self._open >= self.bounds.max_open:
+            raise Refusal(
+                429,
+                f"{self._open} requests of this rollout are under way, at most"
+                f" {self.bounds.max_open}",
+                code="too_many_requests",
+                retry_after_s=1,
+            )
+
+    def _place(self, request: Request, retry: bool) -> tokendelta.Ticket:
+        """The request's turn; a new one is being sampled then."""
+        try:
+            toolset = toolparse.ToolSet(request.tools) if request.tools and request.parse else None
+            found = self.tree.prepare(
+                request.messages, tools=request.tools, params=request.key, retry=retry
+            )
+        except (ValueError, TypeError, RecursionError) as error:
+            raise Refusal(400, str(error)) from error
+        if isinstance(found, tokendelta.Overflow):
+            raise self._overflow(found.available + found.needed)
+        if found.decision == "replay":
+            self.counts["replays"] += 1
+            return found
+        refused: Refusal | None = None
+        if len(found.prompt) >= self.policy.max_context_tokens:
+            refused = self._overflow(len(found.prompt) + 1)
+        elif self.counts["turns"] + len(self._sampling) >= self.bounds.max_turns:
+            self.limit = Limit.TURNS
+            refused = Refusal(
+                400,
+                f"this rollout has had its {self.bounds.max_turns} turns",
+                code="turn_limit_reached",
+            )
+        if refused is not None:
+            self.tree.abandon(found, str(refused))
+            raise refused
+        self.counts["forks"] += found.decision == "fork"
+        task = asyncio.create_task(self._sample(found, request, toolset))
+        self._sampling[found.turn] = _Sampling(task)
+        task.add_done_callback(lambda done: self._ended(found.turn, done))
+        return found
+
+    def _ended(self, turn: int, task: asyncio.Task[Answer]) -> None:
+        sampling = self._sampling.pop(turn)
+        if sampling.leaving is not None:
+            sampling.leaving.cancel()
+        if not task.cancelled():
+            task.exception()
+
+    async def _wait(self, ticket: tokendelta.Ticket) -> Answer:
+        sampling = self._sampling.get(ticket.turn)
+        if sampling is None:
+            return self._told[ticket.turn].answer
+        sampling.waiting += 1
+        if sampling.leaving is not None:
+            sampling.leaving.cancel()
+            sampling.leaving = None
+        try:
+            return await asyncio.shield(sampling.task)
+        except asyncio.CancelledError:
+            if sampling.task.cancelled():
+                raise Refusal(410, "the rollout is over", code="rollout_over") from None
+            if ticket.status != "abandoned":
+                self.tree.undelivered(ticket, "the client left")
+            raise
+        finally:
+            sampling.waiting -= 1
+            if not sampling.waiting and not sampling.task.done():
+                loop = asyncio.get_running_loop()
+                sampling.leaving = loop.call_later(self.bounds.grace_s, sampling.task.cancel)
+
+    async def _sample(
+        self, ticket: tokendelta.Ticket, request: Request, toolset: toolparse.ToolSet | None
+    ) -> Answer:
+        prompt, policy = ticket.prompt, self.policy
+        session = f"{self.rollout.rollout_id}/{ticket.slot.segment.number}"
+        self._sessions.add(session)
+        room = policy.max_context_tokens - len(prompt)
+        params = replace(
+            policy.sampling,
+            seed=derive_seed(self.rollout.seed, "turn", ticket.turn),
+            max_new_tokens=min(policy.sampling.max_new_tokens, room, request.max_tokens or room),
+        )
+        started = time.perf_counter()
+        try:
+            async with crossing(Boundary.ENGINE, deadline_s=self.bounds.turn_deadline_s):
+                completion = await policy.engine.generate(prompt, params, session_id=session)
+            async with crossing(Boundary.ENGINE):
+                found = self._commit(ticket, request, toolset, completion)
+        except BoundaryError as error:
+            self._lose(ticket, error)
+            raise Refusal(503, f"the engine failed: {error}", code="engine_failed") from error
+        except asyncio.CancelledError:
+            self.tree.abandon(ticket, "cancelled: its client left, or the rollout ended")
+            raise
+        finally:
+            self.engine_s += time.perf_counter() - started
+        if self.aborted:
+            raise Refusal(410, "the trainer ended this rollout", code="rollout_over")
+        return found
+
+    def _commit(
+        self,
+        ticket: tokendelta.Ticket,
+        request: Request,
+        toolset: toolparse.ToolSet | None,
+        completion: Completion,
+    ) -> Answer:
+        if not len(completion.ids) and completion.finish != "abort":
+            raise ValueError(f"no token sampled, and the finish is {completion.finish}")
+        most = self.policy.sampling.max_new_tokens
+        turn = read_turn(self.policy, toolset, completion, ticket.turn, len(ticket.prompt), most)
+        own = assistant_message(turn)
+        message = self._message(turn, own)
+        overflow = self.tree.commit(
+            ticket,
+            completion.ids,
+            completion.logprobs,
+            completion.finish,
+            message=message,
+            own=own if own.get("tool_calls") else None,
+        )
+        if overflow is not None:
+            raise ValueError(f"{turn.tokens} tokens sampled where {overflow.available} fit")
+        found = Answer(
+            id=self._signed(f"{ticket.turn:x}"),
+            created=int(time.time()),
+            turn=turn,
+            message=message,
+        )
+        self._told[ticket.turn] = _Told(request.messages[ticket.agreed :], found)
+        self._count(turn, request, completion)
+        self.limit, self.aborted = turn.limit, completion.finish == "abort"
+        return found
+
+    def _message(self, turn: Turn, own: dict[str, Any]) -> dict[str, Any]:
+        """The turn as the client gets it. What looks like a call and is none stays in the text."""
+        message = {**own}
+        if turn.finish == "stop" and turn.errors and not turn.calls:
+            message = {"role": "assistant", "content": turn.text}
+        if turn.calls and "tool_calls" in own:
+            message["tool_calls"] = [
+                {
+                    "id": f"call_{self._signed(f'{turn.number:x}_{k:x}')}",
+                    "type": "function",
+                    "function": {
+                        "name": call.name,
+                        "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                    },
+                }
+                for k, call in enumerate(turn.calls)
+            ]
+        return message
+
+    def _signed(self, name: str) -> str:
+        """A name that is unique in the rollout and that nobody else can make."""
+        return f"{name}_{hmac.new(self._key, name.encode(), hashlib.sha256).hexdigest()[:16]}"
+
+    def _count(self, turn: Turn, request: Request, completion: Completion) -> None:
+        counts = self.counts
+        counts["turns"] += 1
+        counts["prompt_tokens"] += turn.prompt_tokens
+        counts["sampled_tokens"] += turn.tokens
+        counts["cached_tokens"] += completion.cached_tokens
+        counts["cut_turns"] += turn.finish == "length"
+        self.weight_versions.add(completion.weight_version)
+        if turn.finish != "stop":
+            return
+        counts["tool_calls"] += len(turn.calls)
+        counts["unmet_tool_choice"] += request.demands_call and not turn.calls
+        for error in turn.errors:
+            counts["parse_errors"] += 1
+            counts[f"parse_errors/{error.kind}"] += 1
+
+    def _lose(self, ticket: tokendelta.Ticket, error: BoundaryError) -> None:
+        if ticket.status == "open":
+            self.tree.abandon(ticket, str(error))
+        self.failure = self.failure or error
+        self.failed.set()
+
+    def _overflow(self, needed: int) -> Refusal:
+        self.limit = Limit.CONTEXT
+        return Refusal(
+            400,
+            f"the history takes {needed} tokens, and the context length is"
+            f" {self.policy.max_context_tokens}",
+            code="context_length_exceeded",
+            field="messages",
+        )
+
+    def samples(self) -> tokendelta.SampleSet:
+        """What can be trained, and what can't with its reason."""
+        if self._samples is None:
+            self._samples = self.tree.samples()
+        return self._samples
+
+    def transcript(self) -> list[dict[str, Any]]:
+        """Messages in the order of turns, as in `Conversation.transcript`."""
+        places = places_of(self.samples().samples)
+        rows = []
+        for number, told in sorted(self._told.items()):
+            said = {
+                **told.answer.message,
+                "text": told.answer.turn.text,
+                "finish": told.answer.turn.finish,
+                "author": "policy",
+            }
+            for message in (*({**one, "author": _author(one)} for one in told.prompt), said):
+                found = places.get((number, message["author"] == "policy"))
+                place = {"segment": found and found[0], "span": found and found[1:]}
+                rows.append({**message, "turn": number, **place})
+        return rows
+
+    def metrics(self) -> dict[str, float]:
+        """`counts`, `segments`, `dropped_tokens`, `rewrites` and `engine_s` in seconds."""
+        found = self.samples()
+        return {
+            **dict.fromkeys(COUNTS, 0.0),
+            **{name: float(count) for name, count in self.counts.items()},
+            "segments": float(len(found.samples)),
+            "dropped_tokens": float(sum(drop.tokens for drop in found.dropped)),
+            "rewrites": float(len(self.tree.rewrites)),
+            "engine_s": self.engine_s,
+        }
+
+    def info(self) -> dict[str, Any]:
+        """JSON-able facts for the trace, as of `Conversation.info`."""
+        return {
+            "seed": self.rollout.seed,
+            "weight_versions": sorted(self.weight_versions),
+            "release_error": self.release_error,
+            "dropped": [asdict(drop) for drop in self.samples().dropped],
+            "rewrites": [asdict(rewrite) for rewrite in self.tree.rewrites],
+        }
+
+
+def _author(message: dict[str, Any]) -> str:
+    if message["role"] == "tool":
+        return f"tool:{message.get('name', '')}"
+    role = str(message["role"])
+    return {"system": "prompt", "assistant": "client"}.get(role, role)

@@ -1,0 +1,216 @@
+"""A request and a refusal, whatever dialect they are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from turnwise.conversation import Turn
+
+MAX_MESSAGES = 4096
+MAX_TOOLS = 512
+
+
+class Refusal(Exception):
+    """What a client is told in place of a turn.
+
+    Attributes:
+        status: Of HTTP.
+        code: For programs, such as `context_length_exceeded`.
+        field: The field of the body that is refused, if it is one.
+        retry_after_s: When the same request may be sent again; None where no retry can mend it.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str = "invalid_request",
+        field: str = "",
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.field = status, code, field
+        self.retry_after_s = retry_after_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What the clients' libraries obey."""
+        if self.retry_after_s is None:
+            return {"x-should-retry": "false"}
+        return {"x-should-retry": "true", "Retry-After": str(self.retry_after_s)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a client asks for.
+
+    Attributes:
+        messages: The whole history, in the form of the Chat Completions API.
+        tools: Function schemas, in the client's order and spelling.
+        parse: Whether calls are read in the turn.
+        demands_call: The client asked for a call, which is not enforced.
+        max_tokens: The client's bound; None where it gives none.
+        stream: Whether the answer is sent as events.
+        usage_event: Whether a stream ends with the counts (Chat Completions).
+        model: The name that is answered with.
+        overridden: Fields whose values the run's own go before.
+        ignored: Fields that say nothing to a policy.
+        raw: The body, for what an answer repeats.
+    """
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]]
+    parse: bool = True
+    demands_call: bool = False
+    max_tokens: int | None = None
+    stream: bool = False
+    usage_event: bool = False
+    model: str = "policy"
+    overridden: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What makes two requests the same beside history and tools."""
+        return self.parse, self.max_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A turn as it is sent.
+
+    Attributes:
+        id: Unique in the rollout, the same however often the turn is sent.
+        created: Seconds since the epoch.
+        turn: As it was read.
+        message: In the form of the Chat Completions API, its calls with ids.
+    """
+
+    id: str
+    created: int
+    turn: Turn
+    message: Mapping[str, Any]
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """`id` and `function` with `name` and `arguments`, JSON."""
+        return list(self.message.get("tool_calls") or ())
+
+    @property
+    def cut(self) -> bool:
+        """Whether the turn reached a bound."""
+        return self.turn.finish == "length"
+
+
+def object_of(value: Any, where: str) -> dict[str, Any]:
+    """A JSON object, or a Refusal."""
+    if not isinstance(value, dict):
+        raise Refusal(400, f"{where} must be an object, found {kind(value)}", field=where)
+    return value
+
+
+def list_of(value: Any, where: str, limit: int) -> list[Any]:
+    """A JSON array of at most `limit`, or a Refusal."""
+    if not isinstance(value, list):
+        raise Refusal(400, f"{where} must be an array, found {kind(value)}", field=where)
+    if len(value) > limit:
+        raise Refusal(400, f"{where} has {len(value)} entries, at most {limit}", field=where)
+    return value
+
+
+def text_of(value: Any, where: str) -> str:
+    """A string, or a Refusal; one that UTF-8 can't say is refused as well."""
+    if not isinstance(value, str):
+        raise Refusal(400, f"{where} must be a string, found {kind(value)}", field=where)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Refusal(400, f"{where} holds half a surrogate pair", field=where) from None
+    return value
+
+
+def positive(value: Any, where: str) -> int | None:
+    """A whole number above 0, None for none, or a Refusal."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Refusal(400, f"{where} must be a whole number above 0, found {value!r:.40}",
+                      field=where)  # fmt: skip
+    return value
+
+
+def truth(value: Any, where: str) -> bool:
+    """A truth value, False for none, or a Refusal."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise Refusal(400, f"{where} must be true or false, found {kind(value)}", field=where)
+
+
+def parts_text(content: Any, where: str, kinds: tuple[str, ...]) -> str:
+    """Content as one text: a string, or parts of these kinds that hold `text`."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return text_of(content, where)
+    texts = []
+    for i, part in enumerate(list_of(content, where, MAX_MESSAGES)):
+        name = f"{where}[{i}]"
+        part = object_of(part, name)
+        if part.get("type") not in kinds:
+            raise Refusal(
+                400,
+                f"{name}: a part of type {part.get('type')!r:.40} can't be shown to this model,"
+                f" only {' or '.join(kinds)}",
+                code="unsupported_value",
+                field=name,
+            )
+        texts.append(text_of(part.get("text", part.get("refusal")), f"{name}.text"))
+    return "".join(texts)
+
+
+def function_tool(name: Any, description: Any, parameters: Any, where: str) -> dict[str, Any]:
+    """A function schema in the form of the Chat Completions API."""
+    function: dict[str, Any] = {"name": text_of(name, f"{where}.name")}
+    if description is not None:
+        function["description"] = text_of(description, f"{where}.description")
+    if parameters is not None:
+        function["parameters"] = object_of(parameters, f"{where}.parameters")
+    return {"type": "function", "function": function}
+
+
+def refuse_present(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> None:
+    """Refuses fields that can't be served exactly, unless they ask for what is done anyway."""
+    for name, harmless in neutral.items():
+        value = body.get(name)
+        if value is None or any(value == one and type(value) is type(one) for one in harmless):
+            continue
+        raise Refusal(
+            400,
+            f"{name}: {value!r:.60} can't be served exactly: the tokens would be of another"
+            " distribution than the policy's, or not what was sampled. Leave it out",
+            code="unsupported_parameter",
+            field=name,
+        )
+
+
+def with_tool_names(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Gives results of calls the name of their tool, which some templates print."""
+    names: dict[str, str] = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            names[call["id"]] = call["function"]["name"]
+        if message["role"] == "tool" and "name" not in message:
+            called = names.get(message.get("tool_call_id", ""))
+            if called is not None:
+                message["name"] = called
+    return messages
+
+
+def kind(value: Any) -> str:
+    """The JSON type of a value, for messages."""
+    names = {dict: "an object", list: "an array", str: "a string", bool: "a truth value"}
+    return "null" if value is None else names.get(type(value), "a number")

@@ -1,0 +1,278 @@
+"""OpenAI's Responses: a body becomes a request, a turn becomes an answer. No I/O.
+
+Neighbouring items of the assistant are one turn: its reasoning, its text and its calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from turnwise.gateway import chat
+from turnwise.gateway.requests import (
+    MAX_MESSAGES,
+    MAX_TOOLS,
+    Answer,
+    Refusal,
+    Request,
+    function_tool,
+    list_of,
+    object_of,
+    parts_text,
+    positive,
+    refuse_present,
+    text_of,
+    truth,
+    with_tool_names,
+)
+
+NAME = "responses"
+_READ = {
+    "input", "instructions", "tools", "tool_choice", "max_output_tokens", "stream", "model", "text",
+}  # fmt: skip
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "previous_response_id": (),
+    "conversation": (),
+    "prompt": (),
+    "background": (False,),
+    "parallel_tool_calls": (True,),
+    "max_tool_calls": (),
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+}
+_OURS = ("temperature", "top_p", "reasoning")
+_TEXTS = ("input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text")
+
+
+def read(body: Mapping[str, Any]) -> Request:
+    """
+    Raises:
+        Refusal: saying which field, what was found and what is right.
+    """
+    refuse_present(body, _NEUTRAL)
+    shape = object_of(body.get("text") or {}, "text")
+    if shape.get("format") not in (None, {"type": "text"}):
+        refuse_present({"text.format": shape["format"]}, {"text.format": ()})
+    tools = list_of(body.get("tools") or [], "tools", MAX_TOOLS)
+    parse, demands = chat.tool_choice(body.get("tool_choice"), ("required",))
+    model = body.get("model")
+    return Request(
+        messages=with_tool_names(_messages(body)),
+        tools=[_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)],
+        parse=parse,
+        demands_call=demands,
+        max_tokens=positive(body.get("max_output_tokens"), "max_output_tokens"),
+        stream=truth(body.get("stream"), "stream"),
+        model="policy" if model is None else text_of(model, "model"),
+        overridden=tuple(name for name in _OURS if body.get(name) is not None),
+        ignored=tuple(str(n) for n in body if n not in _READ | set(_OURS) | set(_NEUTRAL)),
+        raw=body,
+    )
+
+
+def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if body.get("instructions") is not None:
+        told = text_of(body["instructions"], "instructions")
+        messages.append({"role": "system", "content": told})
+    given = body.get("input")
+    if isinstance(given, str):
+        return [*messages, {"role": "user", "content": text_of(given, "input")}]
+    items = list_of(given, "input", MAX_MESSAGES)
+    if not items:
+        raise Refusal(400, "input is empty", field="input")
+    for i, item in enumerate(items):
+        _add(messages, object_of(item, f"input[{i}]"), f"input[{i}]")
+    return messages
+
+
+def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> None:
+    kind = item.get("type", "message")
+    if kind == "message":
+        role = item.get("role")
+        if role not in ("user", "system", "developer", "assistant"):
+            raise Refusal(
+                400,
+                f"{where}.role: {role!r:.40} is none of user, system, developer, assistant",
+                field=f"{where}.role",
+            )
+        text = parts_text(item.get("content"), f"{where}.content", _TEXTS)
+        if role == "assistant":
+            _turn(messages)["content"] += text
+        else:
+            shown = "system" if role == "developer" else role
+            messages.append({"role": shown, "content": text})
+    elif kind == "function_call":
+        function = {
+            "name": text_of(item.get("name"), f"{where}.name"),
+            "arguments": text_of(item.get("arguments"), f"{where}.arguments"),
+        }
+        called = text_of(item.get("call_id"), f"{where}.call_id")
+        call = {"id": called, "type": "function", "function": function}
+        _turn(messages).setdefault("tool_calls", []).append(call)
+    elif kind == "function_call_output":
+        content = parts_text(item.get("output"), f"{where}.output", _TEXTS)
+        called = text_of(item.get("call_id"), f"{where}.call_id")
+        messages.append({"role": "tool", "content": content, "tool_call_id": called})
+    elif kind == "reasoning":
+        told = item.get("content") or item.get("summary")
+        text = parts_text(told, f"{where}.summary", _TEXTS)
+        if text:
+            turn = _turn(messages)
+            turn["reasoning_content"] = turn.get("reasoning_content", "") + text
+    else:
+        raise Refusal(
+            400,
+            f"{where}: an item of type {kind!r:.40} can't be shown to this model",
+            code="unsupported_value",
+            field=where,
+        )
+
+
+def _turn(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    """The turn of the assistant that the next item belongs to."""
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": ""})
+    return messages[-1]
+
+
+def _tool(tool: Any, where: str) -> dict[str, Any]:
+    tool = object_of(tool, where)
+    if tool.get("type") != "function":
+        raise Refusal(
+            400,
+            f"{where}: only tools of type function, found {tool.get('type')!r:.40}",
+            code="unsupported_value",
+            field=where,
+        )
+    return function_tool(tool.get("name"), tool.get("description"), tool.get("parameters"), where)
+
+
+def answer(request: Request, found: Answer) -> dict[str, Any]:
+    """The body of an answer that is not streamed."""
+    read, wrote = found.turn.prompt_tokens, found.turn.tokens
+    status = "incomplete" if found.cut else "completed"
+    return {
+        **_head(request, found),
+        "status": status,
+        "incomplete_details": {"reason": "max_output_tokens"} if found.cut else None,
+        "output": _items(found, status),
+        "usage": {
+            "input_tokens": read,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": wrote,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": read + wrote,
+        },
+    }
+
+
+def events(request: Request, found: Answer) -> Iterator[bytes]:
+    """The same as server-sent events."""
+    whole = answer(request, found)
+    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    begun["incomplete_details"] = None
+    made: list[dict[str, Any]] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+    ]
+    for index, item in enumerate(whole["output"]):
+        made += _item_events(index, item)
+    made.append({"type": f"response.{whole['status']}", "response": whole})
+    for number, event in enumerate(made):
+        yield _event({**event, "sequence_number": number})
+
+
+def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
+    place = {"output_index": index, "item_id": item["id"]}
+    inside: list[dict[str, Any]] = []
+    if item["type"] == "function_call":
+        empty = {**item, "arguments": "", "status": "in_progress"}
+        name = "response.function_call_arguments"
+        written = item["arguments"]
+        inside = [
+            {"type": f"{name}.delta", **place, "delta": written},
+            {"type": f"{name}.done", **place, "arguments": written, "name": item["name"]},
+        ]
+    elif item["type"] == "message":
+        empty = {**item, "content": [], "status": "in_progress"}
+        (part,) = item["content"]
+        place = {**place, "content_index": 0}
+        said = {**place, "logprobs": []}
+        inside = [
+            {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
+            {"type": "response.output_text.delta", **said, "delta": part["text"]},
+            {"type": "response.output_text.done", **said, "text": part["text"]},
+            {"type": "response.content_part.done", **place, "part": part},
+        ]
+    else:
+        empty = {**item, "summary": []}
+        (part,) = item["summary"]
+        place = {**place, "summary_index": 0}
+        name = "response.reasoning_summary"
+        inside = [
+            {"type": f"{name}_part.added", **place, "part": {**part, "text": ""}},
+            {"type": f"{name}_text.delta", **place, "delta": part["text"]},
+            {"type": f"{name}_text.done", **place, "text": part["text"]},
+            {"type": f"{name}_part.done", **place, "part": part},
+        ]
+    return [
+        {"type": "response.output_item.added", "output_index": index, "item": empty},
+        *inside,
+        {"type": "response.output_item.done", "output_index": index, "item": item},
+    ]
+
+
+def refusal(error: Refusal) -> dict[str, Any]:
+    """The body of a refusal."""
+    return chat.refusal(error)
+
+
+def refusal_event(error: Refusal) -> bytes:
+    """A refusal within a stream."""
+    told = {"code": error.code, "message": str(error), "param": error.field or None}
+    return _event({"type": "error", **told, "sequence_number": 0})
+
+
+KEEPALIVE = chat.KEEPALIVE
+
+
+def _head(request: Request, found: Answer) -> dict[str, Any]:
+    raw = request.raw
+    return {
+        "id": f"resp_{found.id}",
+        "object": "response",
+        "created_at": found.created,
+        "model": request.model,
+        "error": None,
+        "instructions": raw.get("instructions"),
+        "metadata": raw.get("metadata") or {},
+        "parallel_tool_calls": True,
+        "temperature": None,
+        "tool_choice": raw.get("tool_choice") or "auto",
+        "tools": raw.get("tools") or [],
+        "top_p": None,
+    }
+
+
+def _items(found: Answer, status: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    thought = found.message.get("reasoning_content")
+    if thought:
+        summary = [{"type": "summary_text", "text": thought}]
+        items.append({"id": f"rs_{found.id}", "type": "reasoning", "summary": summary})
+    text = found.message["content"]
+    if text or not found.calls:
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        said = {"role": "assistant", "status": status, "content": [part]}
+        items.append({"id": f"msg_{found.id}", "type": "message", **said})
+    for call in found.calls:
+        named = {"id": f"fc_{call['id'][5:]}", "type": "function_call", "call_id": call["id"]}
+        items.append({**named, **call["function"], "status": "completed"})
+    return items
+
+
+def _event(value: Mapping[str, Any]) -> bytes:
+    data = json.dumps(value, ensure_ascii=False)
+    return f"event: {value['type']}\ndata: {data}\n\n".encode()

@@ -1,0 +1,216 @@
+"""One turn through three dialects, streamed and not: the same words, the same tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from turnwise.testing import call, decode, fail, say
+
+from gateway.client import TOOLS, USER, Client, events, serving
+
+TEXT = "I look." + call("look", at="a") + call("look", at="b")
+FUNCTION: Any = TOOLS[0]["function"]
+MESSAGES_TOOLS = [
+    {
+        "name": "look",
+        "description": FUNCTION["description"],
+        "input_schema": FUNCTION["parameters"],
+    }
+]
+RESPONSES_TOOLS = [{"type": "function", **FUNCTION}]
+
+
+def of_chat(body: Any, answer: Any) -> list[Any]:
+    message = answer["choices"][0]["message"]
+    results = [
+        {"role": "tool", "tool_call_id": one["id"], "content": "grass"}
+        for one in message.get("tool_calls") or ()
+    ]
+    return [*body, message, *results]
+
+
+def of_messages(body: Any, answer: Any) -> list[Any]:
+    results = [
+        {"type": "tool_result", "tool_use_id": one["id"], "content": "grass"}
+        for one in answer["content"]
+        if one["type"] == "tool_use"
+    ]
+    said = {"role": "assistant", "content": answer["content"]}
+    return [*body, said, {"role": "user", "content": results}]
+
+
+def of_responses(body: Any, answer: Any) -> list[Any]:
+    results = [
+        {"type": "function_call_output", "call_id": one["call_id"], "output": "grass"}
+        for one in answer["output"]
+        if one["type"] == "function_call"
+    ]
+    return [*body, *answer["output"], *results]
+
+
+Dialect = tuple[str, str, list[Any], dict[str, Any], Callable[[Any, Any], list[Any]]]
+DIALECTS: list[Dialect] = [
+    ("chat/completions", "messages", TOOLS, {}, of_chat),
+    ("messages", "messages", MESSAGES_TOOLS, {"max_tokens": 500}, of_messages),
+    ("responses", "input", RESPONSES_TOOLS, {"store": False}, of_responses),
+]
+
+
+async def two_turns(client: Client, dialect: Dialect) -> list[Any]:
+    path, history, tools, more, grow = dialect
+    body = {"model": "m", history: [USER], "tools": tools, **more}
+    _, _, first = await client.post(path, body)
+    body = {**body, history: grow([USER], json.loads(first))}
+    status, _, second = await client.post(path, body)
+    assert status == 200, second
+    return [json.loads(first), json.loads(second)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect[0])
+async def test_every_dialect_trains_the_same_tokens(dialect: Dialect) -> None:
+    kept = []
+    for one in (DIALECTS[0], dialect):
+        async with serving(TEXT, "Done.") as client:
+            await two_turns(client, one)
+            (sample,) = client.record.samples().samples
+            kept.append(sample)
+    assert np.array_equal(kept[0].ids, kept[1].ids)
+    assert np.array_equal(kept[0].loss_mask, kept[1].loss_mask)
+    trained = kept[1].ids[kept[1].prompt_length :][kept[1].loss_mask == 1]
+    assert decode(trained) == TEXT + "<|im_end|>Done.<|im_end|>"
+
+
+async def test_one_rollout_may_speak_several_dialects() -> None:
+    async with serving("one", "two") as client:
+        await client.chat([USER])
+        body = {"messages": [USER, {"role": "assistant", "content": "one"}, USER], "max_tokens": 9}
+        status, _, _ = await client.post("messages", body)
+        assert status == 200 and len(client.record.samples().samples) == 1
+
+
+async def test_messages_streams_what_it_answers() -> None:
+    async with serving(TEXT) as client:
+        body = {"messages": [USER], "tools": MESSAGES_TOOLS, "max_tokens": 500}
+        _, _, whole = await client.post("messages", body)
+        mark = {"x-stainless-retry-count": "1"}
+        _, _, data = await client.post("messages", {**body, "stream": True}, headers=mark)
+        answer, found = json.loads(whole), events(data)
+        assert [line[7:] for line in data.decode().splitlines() if line.startswith("event: ")] == [
+            event["type"] for event in found
+        ]
+        assert found[0]["type"] == "message_start" and found[-1]["type"] == "message_stop"
+        assert found[-2]["delta"]["stop_reason"] == answer["stop_reason"] == "tool_use"
+        blocks = [event["content_block"] for event in found if "content_block" in event]
+        for event in found:
+            delta = event.get("delta", {})
+            if delta.get("type") == "text_delta":
+                blocks[event["index"]]["text"] += delta["text"]
+            if delta.get("type") == "input_json_delta":
+                blocks[event["index"]]["input"] = json.loads(delta["partial_json"])
+        assert blocks == answer["content"] and len(client.engine.calls) == 1
+
+
+async def test_responses_streams_what_it_answers() -> None:
+    async with serving(TEXT) as client:
+        body = {"input": "hello", "tools": RESPONSES_TOOLS}
+        _, _, whole = await client.post("responses", body)
+        mark = {"x-stainless-retry-count": "1"}
+        _, _, data = await client.post("responses", {**body, "stream": True}, headers=mark)
+        answer, found = json.loads(whole), events(data)
+        assert [event["sequence_number"] for event in found] == list(range(len(found)))
+        assert found[0]["type"] == "response.created"
+        assert found[-1] == {
+            "type": "response.completed",
+            "response": answer,
+            "sequence_number": len(found) - 1,
+        }
+        done = [event for event in found if event["type"] == "response.output_item.done"]
+        assert [event["item"] for event in done] == answer["output"]
+        added = [event for event in found if event["type"] == "response.output_item.added"]
+        assert [event["item"]["id"] for event in added] == [one["id"] for one in answer["output"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "body"),
+    [
+        ("messages", "stop_sequences", {"messages": [USER], "stop_sequences": ["x"]}),
+        ("messages", "tool_choice", {"messages": [USER], "tool_choice": {"type": "all"}}),
+        (
+            "messages",
+            "tool_choice",
+            {
+                "messages": [USER],
+                "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+            },
+        ),
+        ("messages", "tools[0]", {"messages": [USER], "tools": [{"type": "bash_20250124"}]}),
+        (
+            "messages",
+            "messages[0]",
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+        ),
+        ("responses", "previous_response_id", {"input": "x", "previous_response_id": "resp_1"}),
+        ("responses", "text.format", {"input": "x", "text": {"format": {"type": "json_object"}}}),
+        ("responses", "tools[0]", {"input": "x", "tools": [{"type": "web_search"}]}),
+        ("responses", "input[0]", {"input": [{"type": "item_reference", "id": "x"}]}),
+        ("responses", "input", {"input": []}),
+    ],
+)
+async def test_what_can_not_be_served_exactly_is_refused_in_the_dialects_shape(
+    path: str, field: str, body: Any
+) -> None:
+    async with serving("never") as client:
+        status, headers, data = await client.post(path, body)
+        error = json.loads(data)["error"]
+        assert status == 400 and headers["x-should-retry"] == "false"
+        assert field in error["message"] and error["type"] == "invalid_request_error"
+        assert client.engine.calls == []
+
+
+async def test_a_billing_block_that_changes_makes_no_new_history() -> None:
+    async with serving("one", "two") as client:
+        history: list[Any] = [USER]
+        for number in range(2):
+            block = {"type": "text", "text": f"x-anthropic-billing-header: cch={number}"}
+            system = [block, {"type": "text", "text": "You help."}]
+            body = {"system": system, "messages": history, "max_tokens": 99}
+            _, _, data = await client.post("messages", body)
+            history = [
+                *history,
+                {"role": "assistant", "content": json.loads(data)["content"]},
+                USER,
+            ]
+        assert len(client.record.samples().samples) == 1
+
+
+async def test_counted_tokens_are_those_of_the_next_prompt() -> None:
+    async with serving("one") as client:
+        body = {"system": "You help.", "messages": [USER], "tools": MESSAGES_TOOLS}
+        _, _, data = await client.post("messages/count_tokens", body)
+        await client.post("messages", {**body, "max_tokens": 9})
+        (made,) = client.engine.calls
+        assert json.loads(data) == {"input_tokens": len(made.prompt_ids)}
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])
+async def test_a_refusal_late_in_a_stream_is_an_event(path: str) -> None:
+    async with serving(fail("gone", delay_s=0.2), keepalive_s=0.02) as client:
+        body = {"messages": [USER], "input": "x", "stream": True, "max_tokens": 9}
+        status, _, data = await client.post(path, body)
+        assert status == 200 and "gone" in json.dumps(events(data)[-1])
+        assert client.record.metrics()["refused/engine_failed"] == 1
+
+
+async def test_reasoning_that_a_client_leaves_out_stays_in_the_prompt() -> None:
+    async with serving(say("<think>\nhm\n</think>\n\nYes."), "two") as client:
+        tools = {"tools": TOOLS}
+        message = await client.chat([USER], **tools)
+        assert message["content"].strip() == "Yes."
+        assert message["reasoning_content"].strip() == "hm"
+        await client.chat([USER, {"role": "assistant", "content": "Yes."}, USER], **tools)
+        assert "hm" in decode(client.engine.calls[1].prompt_ids)
+        assert len(client.record.samples().samples) == 1

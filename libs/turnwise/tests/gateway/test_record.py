@@ -1,0 +1,174 @@
+"""What a program was sampled through the gateway is what is trained, once, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+from turnwise.episode import Boundary, Limit
+from turnwise.gateway import Bounds
+from turnwise.rollout import derive_seed
+from turnwise.testing import call, decode, fail, reply, say
+
+from gateway.client import TOOLS, USER, Client, serving
+
+
+def trained(client: Client) -> list[str]:
+    """The text that each segment trains."""
+    return [
+        decode(sample.ids[sample.prompt_length :][sample.loss_mask == 1])
+        for sample in client.record.samples().samples
+    ]
+
+
+async def tool_turns(client: Client, turns: int, **fields: Any) -> list[Any]:
+    """An agent's loop that answers each call, until the policy makes none."""
+    history: list[Any] = [{"role": "system", "content": "You look."}, USER]
+    for _ in range(turns):
+        message = await client.chat(history, tools=TOOLS, **fields)
+        history.append(message)
+        for one in message.get("tool_calls") or ():
+            history.append({"role": "tool", "tool_call_id": one["id"], "content": "grass"})
+        if history[-1] is message:
+            history.append({"role": "user", "content": "and now?"})
+    return history
+
+
+async def test_text_before_a_call_and_parallel_calls_stay_one_segment_all_of_it_trained() -> None:
+    two = "I look." + call("look", at="a") + call("look", at="b")
+    async with serving(*[two] * 10, "Done.") as client:
+        await tool_turns(client, 11)
+        assert trained(client) == [(two + "<|im_end|>") * 10 + "Done.<|im_end|>"]
+        (sample,) = client.record.samples().samples
+        assert client.record.samples().dropped == ()
+        for made in client.engine.calls:
+            assert np.array_equal(made.prompt_ids, sample.ids[: len(made.prompt_ids)])
+        seeds = [made.params.seed for made in client.engine.calls]
+        assert seeds == [derive_seed(7, "turn", turn) for turn in range(11)]
+        assert client.record.metrics()["tool_calls"] == 20
+        ids = [one["id"] for m in client.record.transcript() for one in m.get("tool_calls") or ()
+               if m["author"] == "policy"]  # fmt: skip
+        assert len(set(ids)) == 20
+
+
+async def test_a_changed_argument_is_another_history_and_the_sampled_turn_stays() -> None:
+    async with serving(call("look", at="a"), "Done.") as client:
+        message = await client.chat([USER], tools=TOOLS)
+        message["tool_calls"][0]["function"]["arguments"] = '{"at": "b"}'
+        result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "g"}
+        await client.chat([USER, message, result], tools=TOOLS)
+        assert '"at": "b"' in decode(client.engine.calls[1].prompt_ids)
+        assert trained(client) == [call("look", at="a") + "<|im_end|>", "Done.<|im_end|>"]
+
+
+async def test_a_marked_retry_gets_the_same_answer_without_sampling() -> None:
+    async with serving("one") as client:
+        body = {"model": "m", "messages": [USER]}
+        _, _, first = await client.post("chat/completions", body)
+        mark = {"x-stainless-retry-count": "1"}
+        _, _, again = await client.post("chat/completions", body, headers=mark)
+        assert first == again and len(client.engine.calls) == 1
+        assert trained(client) == ["one<|im_end|>"]
+        assert client.record.metrics()["replays"] == 1
+
+
+async def test_the_same_request_without_a_mark_is_a_second_sample() -> None:
+    async with serving("one", "two") as client:
+        await client.chat([USER])
+        await client.chat([USER])
+        assert trained(client) == ["one<|im_end|>", "two<|im_end|>"]
+        weights = [sample.weight for sample in client.record.samples().samples]
+        assert abs(sum(weights) - 1) < 1e-9
+
+
+async def test_requests_at_the_same_time_each_stand_behind_their_own_prompt() -> None:
+    def answer(prompt: Any) -> Any:
+        name = decode(prompt).split("<|im_end|>")[0][-1]
+        return say(f"to {name}", delay_s=0.05 * (5 - int(name)))
+
+    async with serving(answer) as client:
+        asked = [[{"role": "user", "content": f"I am {i}"}] for i in range(5)]
+        messages = await asyncio.gather(*(client.chat(one) for one in asked))
+        assert [one["content"] for one in messages] == [f"to {i}" for i in range(5)]
+        assert trained(client) == [f"to {i}<|im_end|>" for i in range(5)]
+
+
+async def test_a_client_that_leaves_cancels_its_sampling_and_nothing_of_it_is_trained() -> None:
+    async with serving(say("never", delay_s=3600), "two", bounds=Bounds(grace_s=0)) as client:
+        asking = asyncio.create_task(client.chat([USER], stream=True))
+        while not client.engine.calls:
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        while client.record.busy:
+            await asyncio.sleep(0.01)
+        assert client.record.samples().dropped[0].reason == "abandoned"
+        assert (await client.chat([USER, USER]))["content"] == "two"
+        assert trained(client) == ["two<|im_end|>"]
+
+
+async def test_a_retry_within_the_grace_joins_the_turn_under_way() -> None:
+    async with serving(say("slow", delay_s=0.5), bounds=Bounds(grace_s=3600)) as client:
+        asking = asyncio.create_task(client.chat([USER]))
+        while not client.engine.calls:
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert (await client.chat([USER]))["content"] == "slow"
+        assert len(client.engine.calls) == 1 and trained(client) == ["slow<|im_end|>"]
+
+
+async def test_a_dead_engine_loses_the_rollout_and_no_retry_is_asked_for() -> None:
+    async with serving(fail("gone"), "well") as client:
+        for _ in range(2):
+            status, headers, data = await client.post("chat/completions", {"messages": [USER]})
+            assert status == 503 and headers["x-should-retry"] == "false"
+            assert "gone" in json.loads(data)["error"]["message"]
+        assert client.record.failure is not None
+        assert client.record.failure.boundary is Boundary.ENGINE
+        assert client.record.failed.is_set() and len(client.engine.calls) == 1
+
+
+async def test_a_full_context_is_refused_by_name_and_is_the_policys_limit() -> None:
+    async with serving("x" * 200, limits={"context": 100}) as client:
+        message = await client.chat([USER])
+        assert client.record.limit is Limit.CONTEXT
+        history = [USER, message, {"role": "user", "content": "y" * 99}]
+        status, headers, data = await client.post("chat/completions", {"messages": history})
+        assert status == 400 and headers["x-should-retry"] == "false"
+        assert json.loads(data)["error"]["code"] == "context_length_exceeded"
+        assert client.record.limit is Limit.CONTEXT
+
+
+async def test_turns_are_bounded() -> None:
+    async with serving("one", "two", bounds=Bounds(max_turns=1)) as client:
+        await client.chat([USER])
+        status, headers, data = await client.post("chat/completions", {"messages": [USER]})
+        assert status == 400 and headers["x-should-retry"] == "false"
+        assert json.loads(data)["error"]["code"] == "turn_limit_reached"
+        assert client.record.limit is Limit.TURNS
+
+
+async def test_a_turn_that_is_cut_says_so_and_the_clients_bound_counts() -> None:
+    async with serving("four", "four") as client:
+        body = {"messages": [USER], "max_tokens": 2}
+        _, _, data = await client.post("chat/completions", body)
+        choice = json.loads(data)["choices"][0]
+        assert choice["finish_reason"] == "length" and choice["message"]["content"] == "fo"
+
+
+async def test_calls_that_can_not_be_read_stay_in_the_text() -> None:
+    broken = "<tool_call>\n{nothing\n</tool_call>"
+    async with serving(broken, "ok") as client:
+        message = await client.chat([USER], tools=TOOLS)
+        assert message["content"] == broken and "tool_calls" not in message
+        await client.chat([USER, message, USER], tools=TOOLS)
+        assert trained(client) == [broken + "<|im_end|>ok<|im_end|>"]
+
+
+async def test_an_aborted_turn_ends_the_rollout() -> None:
+    async with serving(reply([], finish="abort")) as client:
+        status, headers, _ = await client.post("chat/completions", {"messages": [USER]})
+        assert status == 410 and headers["x-should-retry"] == "false" and client.record.aborted

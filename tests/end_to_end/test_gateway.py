@@ -1,0 +1,76 @@
+"""An agent behind the gateway samples what the native method samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokendelta
+import torch
+from taubench import Task
+from taubench.splits import family_splits
+from taubench.users import UserConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from turnwise.engine import SamplingParams
+from turnwise.engine.torch_engine import TorchEngine
+from turnwise.episode import Episode
+from turnwise.gateway.method import HarnessOptions
+from turnwise.method import Method, Services, play
+from turnwise.policy import Policy
+from turnwise.rollout import Rollout, derive_seed
+
+from apps.trainers.tau.method import TauMethod
+from apps.trainers.tau.options import TauOptions
+from examples.tau_gateway import TauGateway
+
+FOLDER = Path(__file__).parents[2] / "apps/trainers/tau/policy"
+
+
+@pytest.fixture(scope="module")
+def loaded() -> tuple[Any, Any]:
+    torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(FOLDER)
+    model = AutoModelForCausalLM.from_pretrained(FOLDER, dtype=torch.float32)
+    return model, tokendelta.Profile.from_tokenizer(tokenizer)
+
+
+async def played(method: Method[Any, Task], loaded: tuple[Any, Any]) -> list[Episode]:
+    """Twelve tasks, one after another, so that both methods meet the same batches."""
+    model, profile = loaded
+    engine = TorchEngine(model, rows=1, context=1024)
+    policy = Policy(
+        engine=engine,
+        profile=profile,
+        max_context_tokens=1024,
+        sampling=SamplingParams(max_new_tokens=128),
+    )
+    await method.open(Services())
+    episodes = []
+    for task in family_splits().train[:12]:
+        seed = derive_seed(3, task.id)
+        rollout = Rollout(
+            task=task, task_id=task.id, rollout_id=task.id, group_id=task.id, seed=seed
+        )
+        episodes.append(await play(method, rollout, policy))
+    await method.close()
+    await engine.close()
+    return episodes
+
+
+async def test_the_same_seed_samples_the_same_ids_as_the_native_method(
+    loaded: tuple[Any, Any],
+) -> None:
+    options = TauOptions(prompt="compact", user=UserConfig(strategy="offline"))
+    native = await played(TauMethod(options), loaded)
+    through = await played(TauGateway(HarnessOptions(max_turns=8)), loaded)
+    for one, other in zip(native, through, strict=True):
+        assert (one.ending, one.score) == (other.ending, other.score)
+        (expected,), (found,) = one.segments, other.segments
+        assert np.array_equal(expected.ids, found.ids)
+        assert np.array_equal(expected.loss_mask, found.loss_mask)
+        assert np.array_equal(expected.logprobs, found.logprobs, equal_nan=True)
+        assert other.metrics["replays"] == other.metrics["forks"] == 0
+    assert len({episode.score for episode in native}) == 2
+    assert sum(episode.metrics["turns"] for episode in native) >= 24
