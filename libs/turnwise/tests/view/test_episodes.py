@@ -127,10 +127,15 @@ def test_broken_lines_and_other_schemas_are_named_and_the_rest_is_read(
 def test_a_run_that_was_cut_back_forgets_what_it_cut(folder: RunFolder, add: Add) -> None:
     folder.append_metrics({"step": 1, "kind": "train"})
     add("a/0", step=1)
-    add("b/0", step=2)
+    add("b/0", step=2, tool="It is lost.")
     index = EpisodeIndex(folder.episodes)
     index.refresh(NEVER)
+    wanted = Filter(text="it is lost")
+    assert len(index.find(wanted, "oldest", NEVER)[0]) == 1
     folder.cut_after(1)
     index.refresh(NEVER)
     assert [entry.rollout_id for entry in index.entries] == ["a/0"]
     assert len(index.group(index.entries[0])) == 1
+    add("b/1", step=2)
+    index.refresh(NEVER)
+    assert index.find(wanted, "oldest", NEVER) == ([], True)
