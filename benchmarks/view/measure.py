@@ -2,7 +2,7 @@
 
     python -m benchmarks.view.measure --folder /tmp/view-benchmark
 
-Writes about 1.3 GB of runs into the folder, serves them in a process of its own and opens them in
+Writes 450 MB of runs into the folder, serves them in a process of its own and opens them in
 a headless Chromium.
 """
 

@@ -13,7 +13,6 @@ from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import dump
 from turnwise.run.metrics import SlimeRow, as_row
 from turnwise.view.command import ViewOptions, known_names, view
-from yarl import URL
 
 from view.serving import serving
 
@@ -66,8 +65,10 @@ async def test_runs_are_found_in_folders_of_folders_and_their_checkpoints_are_no
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "config.json").write_text("{}")
     RunFolder.create(tmp_path / "begun", "tau", {"method": "tau"})
+    (tmp_path / "link").symlink_to(inner.path)
+    (tmp_path / "loop").symlink_to(tmp_path)
     found = await client.get("runs")
-    assert sorted(run["name"] for run in found["runs"]) == ["a/b/tau-run", "begun"]
+    assert sorted(run["name"] for run in found["runs"]) == ["a/b/tau-run", "begun", "link"]
 
 
 async def test_a_run_that_has_only_begun_is_shown(tmp_path: Path, client: Client) -> None:
@@ -181,10 +182,11 @@ async def test_an_unknown_name_of_the_server_is_refused(tmp_path: Path, client: 
             assert "Access-Control-Allow-Origin" not in response.headers
 
 
-@pytest.mark.parametrize("name", ["..%2fserver.py", "server.py", "%2e%2e", "nothing"])
+@pytest.mark.parametrize("name", ["..%2Fserver.py", "%2Fetc%2Fpasswd", "server.py", "nothing"])
 async def test_only_the_pages_own_files_are_served(client: Client, name: str) -> None:
-    async with client.session.get(URL(f"{client.url}/assets/{name}", encoded=True)) as response:
+    async with client.session.get(f"{client.url}/assets/{name}") as response:
         assert response.status == 404
+        assert "default-src 'none'" in response.headers["Content-Security-Policy"]
 
 
 def test_a_server_that_is_open_to_others_knows_this_machines_names() -> None:

@@ -174,7 +174,10 @@ class ViewedRun:
 
 
 def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
-    """Names and folders of the runs in `root`, or of `root` itself where it is one."""
+    """Names and folders of the runs in `root`, or of `root` itself where it is one.
+
+    A link to a run is one; what lies below a link to another folder is not looked at.
+    """
     if _is_run(root):
         yield root.resolve().name, root
         return
@@ -190,7 +193,7 @@ def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
                 continue
             if _is_run(path):
                 yield path.relative_to(root).as_posix(), path
-            elif depth < MAX_DEPTH:
+            elif depth < MAX_DEPTH and not path.is_symlink():
                 waiting.append((path, depth + 1))
 
 
