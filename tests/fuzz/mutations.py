@@ -13,7 +13,8 @@ from typing import Any
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 10**26, -(10**400), 0.5, -0.0, 1e308, float("nan"),
-    float("inf"), "", "x", "0", "true", "\u0000", "\ud800", "\u202e", "\x1b[2J", "../..", "/", "a" * 5000,
+    float("inf"), "", "x", "0", "true", "\u0000", "\ud800", "\u202e", "\x1b[2J", "../..", "/",
+    "a" * 5000,
     [], {}, [[]], [None], {"": None}, ["x", 1], {"x": {"y": []}}, [-1], [10**26],
 )  # fmt: skip
 TEXTS: tuple[bytes, ...] = (

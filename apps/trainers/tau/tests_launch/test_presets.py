@@ -67,7 +67,6 @@ ADDED = {
     "--custom-config-path": ["turnwise.json"],
     "--rollout-data-postprocess-path": ["turnwise.slime.train_data"],
     "--num-gpus-per-node": ["2"],
-    "--sglang-log-level-http": ["warning"],
 }
 
 

@@ -72,7 +72,7 @@ def test_only_the_pages_own_scripts_may_run(tmp_path: Path) -> None:
     path = write_report(run_folder(tmp_path).path)
     (data, _), (charts, _), *own = Page.read(path).scripts
     assert data["type"] == charts["type"] == "application/json"
-    assert [attrs for attrs, _ in own] == [{}, {}, {}]
+    assert [attrs for attrs, _ in own] == [{}, {}, {}, {}]
     digests = [
         base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for _, script in own
     ]
@@ -103,7 +103,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path: Path) -> None:
     write_summary(folder, summary(services={EVIL: EVIL}, claim=(EVIL,), method=EVIL))
     clean = Page.read(write_report(run_folder(tmp_path).path))
     page = Page.read(write_report(folder.path))
-    assert len(page.scripts) == 5
+    assert len(page.scripts) == 6
     assert {tag for tag, _ in page.tags} <= {tag for tag, _ in clean.tags}
     assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
     assert "49" not in page.text.split("Configuration")[1]
@@ -112,7 +112,7 @@ def test_no_text_of_a_model_becomes_markup(tmp_path: Path) -> None:
     texts = ["".join(c["texts"]) for block in shown["segments"][0] for c in block["chunks"]]
     assert EVIL in texts
     write_eval_report(folder.path)
-    assert len(Page.read(folder.report).scripts) == 5
+    assert len(Page.read(folder.report).scripts) == 6
 
 
 def chunks(page: Page, number: int = 0) -> list[tuple[str, bool, str]]:

@@ -86,12 +86,12 @@ def load_run(path: Path) -> RunData:
         summary=read_summary(folder),
         traces=_traces(folder.episodes, chosen),
         traced=traced,
-        slime=_by_name([row for row in rows if isinstance(row, SlimeRow)]),
+        slime=numbers_by_name([row for row in rows if isinstance(row, SlimeRow)]),
         gaps=gaps,
     )
 
 
-def _by_name(rows: Sequence[SlimeRow]) -> dict[str, list[tuple[float, float]]]:
+def numbers_by_name(rows: Sequence[SlimeRow]) -> dict[str, list[tuple[float, float]]]:
     """Values by name; the optimiser steps of a training step stand evenly after it."""
     found: dict[str, dict[int, list[float]]] = {}
     for row in rows:

@@ -82,8 +82,8 @@ def _write(run_dir: Path, run: RunData, template: str) -> Path:
 def _context(run: RunData) -> dict[str, Any]:
     summary = run.summary
     charts = _Charts()
-    scripts = [_part("vendor", "uplot.js"), _part("templates", "charts.js")]
-    scripts.append(_part("templates", "viewer.js"))
+    scripts = [part("vendor", "uplot.js")]
+    scripts += [part("templates", name) for name in ("charts.js", "tokens.js", "viewer.js")]
     return {
         "run": run,
         "summary": summary,
@@ -112,7 +112,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "authors": NAMES,
         "max_tokens": MAX_TOKENS,
         "episodes": episodes_json(run.traces),
-        "style": Markup(_part("vendor", "uplot.css") + _part("templates", "style.css")),
+        "style": Markup(part("vendor", "uplot.css") + part("templates", "style.css")),
         "chart_data": charts.json(),
         "scripts": [Markup(script) for script in scripts],
         "script_hashes": [
@@ -141,7 +141,8 @@ class _Charts:
         return script_json(self._data)
 
 
-def _part(folder: str, name: str) -> str:
+def part(folder: str, name: str) -> str:
+    """A file of the page, by its name in `templates` or `vendor`."""
     return (
         importlib.resources.files("turnwise.report")
         .joinpath(folder, name)

@@ -137,6 +137,36 @@ def stacked_bars(
     )
 
 
+def overlay(
+    title: str,
+    curves: Mapping[str, Sequence[Point]],
+    *,
+    axis: str,
+    form: Form = "plain",
+    log: bool = False,
+) -> Chart | None:
+    """Curves of several runs in one chart, by the names of the runs.
+
+    Args:
+        axis: What x is.
+        form, log: As of `curve`.
+
+    Returns:
+        None where fewer than two have anything to draw.
+    """
+    series = []
+    for name, points in curves.items():
+        usable = [point for point in points if math.isfinite(point.y) and (point.y > 0 or not log)]
+        shown, _ = _grouped(usable)
+        x, y = [_short(point.x) for point in shown], [_short(point.y) for point in shown]
+        series.append({"name": name, "x": x, "y": y})
+    if sum(bool(one["x"]) for one in series) < 2:
+        return None
+    label = f"{title} of {', '.join(curves)}"
+    data = {"kind": "lines", "form": form, "log": log, "axis": axis, "series": series}
+    return Chart(title, label, "", data)
+
+
 def script_json(value: Any) -> Markup:
     """A value as JSON that can stand inside of a script element.
 

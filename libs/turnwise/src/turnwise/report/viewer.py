@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from turnwise.report.plots import script_json
+from turnwise.run.authors import Run
 from turnwise.run.traces import SegmentTrace, Trace
 
 MAX_TOKENS = 120_000
@@ -54,7 +58,7 @@ def episodes_json(traces: Sequence[Trace]) -> Markup:
 def _episode(trace: Trace, tokens: bool) -> Json:
     segments = [_blocks(segment) for segment in trace.segments] if tokens else []
     if not segments:
-        segments = [_messages(trace)]
+        segments = [messages(trace)]
     reasons = trace.why.replace("+", ", ")
     score = "no score" if trace.score is None else f"score {trace.score:g}"
     when = f"Training step {trace.step}"
@@ -68,15 +72,16 @@ def _episode(trace: Trace, tokens: bool) -> Json:
         "when": when,
         "title": f"{reasons}: {trace.task_id}, {score}, {trace.ending}",
         "note": note,
-        "facts": _facts(trace, count),
+        "facts": facts(trace, count),
         "more": _cut(json.dumps(trace.info, ensure_ascii=False, indent=1)),
         "segments": segments,
     }
 
 
-def _facts(trace: Trace, count: int) -> list[tuple[str, str]]:
+def facts(trace: Trace, count: int) -> list[tuple[str, str]]:
+    """What is said of an episode of `count` tokens, by name; 0 where no tokens are known."""
     trained = sum(sum(segment.loss_mask) for segment in trace.segments)
-    facts = [
+    told = [
         ("task", trace.task_id),
         ("rollout", trace.rollout_id),
         ("score", "none" if trace.score is None else f"{trace.score:g}"),
@@ -85,30 +90,46 @@ def _facts(trace: Trace, count: int) -> list[tuple[str, str]]:
         ("time", f"{trace.wall_s:.2f} s"),
     ]
     if trace.error:
-        facts.append(("error", _cut(trace.error)))
-    return facts + [
+        told.append(("error", _cut(trace.error)))
+    return told + [
         (name.replace("_", " "), f"{value:.4g}")
         for name, value in trace.metrics.items()
         if value is not None
     ]
 
 
-def _blocks(segment: SegmentTrace) -> list[Json]:
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A stretch by one author, with the markup around it.
+
+    Attributes:
+        name: The author for people.
+        trained: Whether the author's tokens are.
+        pieces: `(author, start, stop)` of its tokens in order; within one the mask is the same.
+    """
+
+    author: str
+    name: str
+    trained: bool
+    pieces: list[Run]
+
+
+def outline(segment: SegmentTrace) -> list[Block]:
     """The segment's blocks. Markup goes with the message that it ends or begins."""
     header = next(
         (segment.ids[start] for kind, _, start, _ in segment.spans if kind == "header"), -1
     )
     turns = {start: turn for _, turn, start, _ in segment.spans}
-    blocks: list[Json] = []
+    blocks: list[Block] = []
     open_key: tuple[str, bool] | None = None
-    before: list[Json] = []
+    before: list[Run] = []
     for author, start, stop in _pieces(segment):
         if author == "template":
             cut = _message_start(segment, header, start, stop) if blocks else start
             if cut > start:
-                blocks[-1]["chunks"].append(_chunk(segment, author, start, cut))
+                blocks[-1].pieces.append((author, start, cut))
             if stop > cut:
-                before.append(_chunk(segment, author, cut, stop))
+                before.append((author, cut, stop))
                 open_key = None
             continue
         key = (author, bool(_mask(segment, start)))
@@ -116,26 +137,38 @@ def _blocks(segment: SegmentTrace) -> list[Json]:
             name = NAMES.get(author, author)
             if author == "policy" and key[1]:
                 name += f", turn {turns[start] + 1}" if start in turns else ""
-            blocks.append({"author": author, "name": name, "trained": key[1], "chunks": []})
+            blocks.append(Block(author, name, key[1], []))
         open_key = key
-        blocks[-1]["chunks"] += [*before, _chunk(segment, author, start, stop)]
+        blocks[-1].pieces.extend([*before, (author, start, stop)])
         before = []
     if before:
-        blocks.append(
-            {"author": "template", "name": "Template", "trained": False, "chunks": before}
-        )
+        blocks.append(Block("template", "Template", False, before))
     return blocks
 
 
-def _pieces(segment: SegmentTrace) -> Iterator[tuple[str, int, int]]:
+def _blocks(segment: SegmentTrace) -> list[Json]:
+    return [
+        {
+            "author": block.author,
+            "name": block.name,
+            "trained": block.trained,
+            "chunks": [_chunk(segment, *piece) for piece in block.pieces],
+        }
+        for block in outline(segment)
+    ]
+
+
+def _pieces(segment: SegmentTrace) -> Iterator[Run]:
     """The author runs, split where the mask changes."""
+    mask = np.asarray(segment.loss_mask, dtype=np.int8)
+    changes = segment.prompt_length + 1 + np.flatnonzero(np.diff(mask))
+    if mask.size and mask[0]:
+        changes = np.concatenate(([segment.prompt_length], changes))
     for author, start, stop in segment.authors:
-        begin = start
-        for at in range(start + 1, stop):
-            if _mask(segment, at) != _mask(segment, at - 1):
-                yield author, begin, at
-                begin = at
-        yield author, begin, stop
+        first, last = np.searchsorted(changes, (start, stop), side="right")
+        cuts = [int(at) for at in changes[first:last] if at < stop]
+        for begin, end in pairwise((start, *cuts, stop)):
+            yield author, begin, end
 
 
 def _mask(segment: SegmentTrace, at: int) -> int:
@@ -174,7 +207,7 @@ def _size(segment: SegmentTrace) -> int:
     return sum(min(stop - start, HEAD + TAIL) for _, start, stop in segment.authors)
 
 
-def _messages(trace: Trace) -> list[Json]:
+def messages(trace: Trace) -> list[Json]:
     """The transcript, for an episode of which no tokens are known or shown."""
     authors = {"assistant": "policy", "developer": "system", "function": "tool"}
     blocks = []

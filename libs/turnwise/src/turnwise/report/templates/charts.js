@@ -1,8 +1,8 @@
 "use strict";
-(() => {
+// Draws charts; used by the report and by the live page.
+globalThis.turnwiseCharts = (() => {
   const HEIGHT = 200;
   const FONT = "11px system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
-  const charts = JSON.parse(document.getElementById("chart-data").textContent);
   const css = (name) =>
     getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
@@ -17,7 +17,7 @@
     percent: (value) => `${Number((100 * value).toPrecision(3))}%`,
   };
 
-  const axes = (form, steps) => {
+  const axes = (form, steps, label = "training step") => {
     const common = {
       stroke: () => css("muted"),
       font: FONT,
@@ -25,7 +25,7 @@
       ticks: { show: false },
     };
     return [
-      { ...common, ...steps, grid: { show: false }, size: 24, label: "training step",
+      { ...common, ...steps, grid: { show: false }, size: 24, label,
         labelFont: FONT, labelSize: 14, labelGap: 0 },
       { ...common, size: 52, values: (u, splits) => splits.map((v) => v === null ? "" : form(v)) },
     ];
@@ -110,10 +110,39 @@
     };
   };
 
-  const drawn = [];
-  document.querySelectorAll("[data-chart]").forEach((place) => {
-    const data = charts[Number(place.dataset.chart)];
-    const { columns, options, tell, still } = data.kind === "bars" ? bars(data) : curve(data);
+  const PALETTE = ["eval", "train", "tool", "system", "lost", "muted"];
+  const lines = (data) => {
+    const form = forms[data.form];
+    const steps = [...new Set(data.series.flatMap((one) => one.x))].sort((a, b) => a - b);
+    const columns = data.series.map((one) => {
+      const known = new Map(one.x.map((x, at) => [x, one.y[at]]));
+      return steps.map((x) => (known.has(x) ? known.get(x) : null));
+    });
+    return {
+      columns: [steps, ...columns],
+      options: {
+        scales: { x: { time: false }, y: { distr: data.log ? 3 : 1, range: range(data) } },
+        axes: axes(form, {}, data.axis),
+        series: [
+          {},
+          ...data.series.map((one, at) => ({
+            stroke: () => css(PALETTE[at % PALETTE.length]), width: 1.8, spanGaps: true,
+            dash: at < PALETTE.length ? [] : [5, 3],
+            points: { show: steps.length <= 40, size: 5 },
+          })),
+        ],
+      },
+      tell: (at) =>
+        `${data.axis} ${plain(steps[at])}: ` +
+        data.series.map((one, k) => columns[k][at] === null ? "" : `${one.name} ${form(columns[k][at])}`)
+          .filter(Boolean).join(", "),
+      still: "",
+    };
+  };
+
+  const kinds = { bars, curve, lines };
+  const draw = (place, data) => {
+    const { columns, options, tell, still } = kinds[data.kind](data);
     const readout = document.createElement("p");
     readout.className = "readout";
     readout.textContent = still;
@@ -137,12 +166,27 @@
       place
     );
     place.append(readout);
-    drawn.push(plot);
-    new ResizeObserver(() => {
+    const resize = new ResizeObserver(() => {
       if (place.clientWidth) plot.setSize({ width: place.clientWidth, height: HEIGHT });
-    }).observe(place);
-  });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
-    drawn.forEach((plot) => plot.redraw(false, true))
-  );
+    });
+    resize.observe(place);
+    const scheme = matchMedia("(prefers-color-scheme: dark)");
+    const repaint = () => plot.redraw(false, true);
+    scheme.addEventListener("change", repaint);
+    return () => {
+      scheme.removeEventListener("change", repaint);
+      resize.disconnect();
+      plot.destroy();
+      readout.remove();
+    };
+  };
+
+  const embedded = document.getElementById("chart-data");
+  if (embedded) {
+    const charts = JSON.parse(embedded.textContent);
+    document.querySelectorAll("[data-chart]").forEach((place) => {
+      draw(place, charts[Number(place.dataset.chart)]);
+    });
+  }
+  return { draw, PALETTE };
 })();

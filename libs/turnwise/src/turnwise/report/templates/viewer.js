@@ -6,50 +6,8 @@
   const [viewer, choice, facts, more, conversation, info] =
     ["viewer", "choice", "facts", "more", "conversation", "info"].map(get);
   const LONG = 400;
-  let tokens = [];
-  let here = null;
-
-  // Everything a model wrote goes through textContent: it is shown, never parsed.
-  const make = (tag, className, text) => {
-    const element = document.createElement(tag);
-    if (className) element.className = className;
-    if (text !== undefined) element.textContent = text;
-    return element;
-  };
-
-  const fill = (element, text) => {
-    const parts = text.split("\n");
-    parts.forEach((part, index) => {
-      if (index) {
-        element.append(make("span", "break", "⏎"), "\n");
-      }
-      element.append(part);
-    });
-  };
-
-  const chunkElements = (chunk) => {
-    const result = [];
-    chunk.texts.forEach((text, index) => {
-      if (chunk.gap && index === chunk.gap[0]) {
-        result.push(make("span", "gap", ` … ${chunk.gap[1].toLocaleString()} tokens left out … `));
-      }
-      if (!chunk.ids) {
-        result.push(make("span", "", text));
-        return;
-      }
-      const element = make("span", `token ${chunk.author}${chunk.trained ? " trained" : ""}`);
-      if (text === "") element.append(make("span", "break", "·"));
-      else fill(element, text);
-      const logprob = chunk.logprobs ? chunk.logprobs[index] : null;
-      if (logprob !== null && chunk.trained) {
-        const surprise = Math.min(75, Math.round(-logprob * 22));
-        element.style.setProperty("--surprise", surprise);
-      }
-      element.told = { id: chunk.ids[index], text, logprob, chunk };
-      result.push(element);
-    });
-    return result;
-  };
+  const { make, chunkElements, telling } = globalThis.turnwiseTokens;
+  const forget = telling(conversation, info);
 
   const blockElement = (block) => {
     const element = make("div", `block ${block.author}`);
@@ -75,32 +33,6 @@
     return element;
   };
 
-  const forget = () => {
-    if (here) here.classList.remove("here");
-    here = null;
-    info.hidden = true;
-  };
-
-  const tell = (element) => {
-    forget();
-    here = element;
-    element.classList.add("here");
-    const { id, text, logprob, chunk } = element.told;
-    const lines = [`${JSON.stringify(text)} · id ${id}`];
-    const name = chunk.author === "tool" ? "a tool or the environment" : `the ${chunk.author}`;
-    lines.push(`by ${name}, ${chunk.trained ? "trained" : "not trained"}`);
-    if (logprob !== null) {
-      lines.push(`log-prob ${logprob.toFixed(3)}, probability ${(100 * Math.exp(logprob)).toPrecision(3)}%`);
-    }
-    info.textContent = lines.join("\n");
-    info.hidden = false;
-    const box = element.getBoundingClientRect();
-    const room = document.documentElement.clientWidth - info.offsetWidth - 8;
-    info.style.left = `${Math.max(8, Math.min(box.left, room))}px`;
-    const above = box.top - info.offsetHeight - 8;
-    info.style.top = `${above > 0 ? above : box.bottom + 8}px`;
-  };
-
   const show = (index) => {
     forget();
     const episode = episodes[index];
@@ -121,35 +53,9 @@
       parts.push(...blocks.map(blockElement));
     });
     conversation.replaceChildren(...parts);
-    tokens = [...conversation.querySelectorAll(".token")];
     get("previous").disabled = index === 0;
     get("next").disabled = index === episodes.length - 1;
   };
-
-  const target = (event) => event.target.closest("#conversation .token");
-  conversation.addEventListener("pointerover", (event) => {
-    if (event.pointerType !== "mouse") return;
-    const element = target(event);
-    if (element) tell(element);
-  });
-  conversation.addEventListener("pointerleave", (event) => {
-    if (event.pointerType === "mouse") forget();
-  });
-  conversation.addEventListener("click", (event) => {
-    const element = target(event);
-    if (element) tell(element);
-    else forget();
-  });
-  conversation.addEventListener("keydown", (event) => {
-    const move = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (event.key === "Escape") forget();
-    if (!move || !tokens.length) return;
-    event.preventDefault();
-    const at = here ? tokens.indexOf(here) + move : 0;
-    const next = tokens[Math.max(0, Math.min(tokens.length - 1, at))];
-    next.scrollIntoView({ block: "nearest" });
-    tell(next);
-  });
 
   let group = null;
   episodes.forEach((episode, index) => {
