@@ -62,7 +62,7 @@ class MemAgentMethod(Method[MemAgentOptions, Task]):
         self._token_reader = self._text_reader = None
 
     def rows(self, split: str) -> Sequence[Row]:
-        """The generated texts: `train`, `tune`, `held-out`, or `held-out-2x` to `-8x`."""
+        """The generated texts: `train`, `tune`, `held-out`, or that by `lengths` or `orders`."""
         return stories.rows(split, per_cell=self.options.eval_per_cell)
 
     def prompt_tokens(self, tasks: Sequence[Task], profile: tokendelta.Profile) -> int:

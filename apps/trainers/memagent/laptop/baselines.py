@@ -20,8 +20,8 @@ from apps.trainers.memagent.task import Task
 
 Habit = Literal["an empty memory", "the first section", "the last section"]
 HABITS: Sequence[Habit] = get_args(Habit)
-FACT = re.compile(r"The (\w+) of (\w+ \w+) is (?:in )?([\w ]+)\.")
-_PEOPLE = re.compile(r"[A-Z]\w+ [A-Z]\w+")
+FACT = re.compile(r"The (\w+) of (\w+) is (?:in|called) (\w+)\.")
+_PEOPLE = re.compile(r"[A-Z]\w+")
 Play = Callable[[Rollout[Task], Policy], Awaitable[Episode]]
 
 

@@ -5,10 +5,10 @@ to. It then lapses by chance, for each sentence anew:
 
 | lapse                                            | chance (default) |
 |--------------------------------------------------|------------------|
-| a sentence that counts is overlooked             | 0.3              |
-| a kept sentence that counts is forgotten         | 0.12             |
+| a sentence that counts is overlooked             | 0.25             |
+| a kept sentence that counts is forgotten         | 0.08             |
 | a kept sentence that does not count is forgotten | 0.4              |
-| a sentence that does not count is written down   | 0.1              |
+| a sentence that does not count is written down   | 0.08             |
 
 The answer is read off the memory where that holds it, and otherwise guessed from its words. So the
 policy can do all that is needed, and does too little of it: what to keep is left to the reward.
@@ -45,10 +45,10 @@ _LONGEST = 24
 class Lapses:
     """Chances of a reader's lapses; see the module."""
 
-    overlook: float = 0.3
-    forget: float = 0.12
+    overlook: float = 0.25
+    forget: float = 0.08
     discard: float = 0.4
-    clutter: float = 0.1
+    clutter: float = 0.08
 
 
 class Reader:

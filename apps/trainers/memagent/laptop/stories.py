@@ -13,8 +13,8 @@ STORY_SEED = 20_261_130
 """Of the stories of every split, whatever the run's seed: all runs have the same ones."""
 SENTENCES = 20
 """Of a text to train on."""
-LONGER = (2, 4, 8)
-"""Texts that many times longer are read after training: the split `held-out-8x`."""
+LENGTHS = (1, 2, 4, 8)
+"""The split `lengths` has texts that many times as long."""
 MIX: tuple[tuple[Kind, EvidenceOrder, int], ...] = (
     ("both", "random", 2),
     ("bridge", "forward", 2),
@@ -35,41 +35,68 @@ SHIPPED_CLAIM = (
 TUNED_CLAIM = "Settings were chosen on the tune texts, so the result flatters."
 
 
+ORDERS: tuple[tuple[Kind, EvidenceOrder], ...] = (
+    ("both", "random"),
+    ("bridge", "forward"),
+    ("bridge", "random"),
+    ("bridge", "reverse"),
+)
+"""What the split `orders` has as many of each of."""
+
+
 def splits() -> tuple[str, ...]:
     """The names of all splits."""
-    return (*SPLITS, *(f"held-out-{times}x" for times in LONGER))
+    return (*SPLITS, "lengths", "orders")
 
 
 def rows(split: str, *, per_cell: int) -> list[Row]:
     """The stories of a split as rows; what is evaluated has `per_cell` of each weight of `MIX`.
 
+    `lengths` and `orders` are held-out texts as well, and are counted by length and by order.
+
     Raises:
         ConfigError: there is no such split.
     """
-    if split not in splits():
-        raise ConfigError(f"no generated texts of split {split!r}; {nearest(split, splits())}")
-    name, _, times = split.rpartition("-") if split.endswith("x") else (split, "", "1x")
-    count = TRAIN_PER_WEIGHT if split == "train" else per_cell
-    return story_rows(
-        next(known for known in SPLITS if known == name),
-        [(kind, order, weight * count) for kind, order, weight in MIX],
-        sentences=SENTENCES * int(times.removesuffix("x")),
-    )
+    if split == "lengths":
+        return [
+            row
+            for times in LENGTHS
+            for row in _rows("held-out", _mix(per_cell), times=times, part=f"{times}x")
+        ]
+    if split == "orders":
+        return [
+            row
+            for kind, order in ORDERS
+            for row in _rows("held-out", [(kind, order, 3 * per_cell)], part=f"{kind} {order}")
+        ]
+    for known in SPLITS:
+        if known == split:
+            return _rows(known, _mix(TRAIN_PER_WEIGHT if known == "train" else per_cell))
+    raise ConfigError(f"no generated texts of split {split!r}; {nearest(split, splits())}")
 
 
-def story_rows(
-    split: Split, cells: Sequence[tuple[Kind, EvidenceOrder, int]], *, sentences: int
+def _mix(count: int) -> list[tuple[Kind, EvidenceOrder, int]]:
+    return [(kind, order, weight * count) for kind, order, weight in MIX]
+
+
+def _rows(
+    split: Split,
+    cells: Sequence[tuple[Kind, EvidenceOrder, int]],
+    *,
+    times: int = 1,
+    part: str = "",
 ) -> list[Row]:
-    """The stories of these cells as rows."""
+    stories = make_stories(split, cells, seed=STORY_SEED, sentences=SENTENCES * times)
+    prefix = f"{times}x/" if times > 1 else ""
     return [
         Row(
             story.question,
             story.answer,
-            metadata={"context": story.text},
-            id=story.id,
-            where=f"{split} {story.id}",
+            metadata={"context": story.text, "part": part},
+            id=f"{prefix}{story.id}",
+            where=f"{split} {prefix}{story.id}",
         )
-        for story in make_stories(split, cells, seed=STORY_SEED, sentences=sentences)
+        for story in stories
     ]
 
 

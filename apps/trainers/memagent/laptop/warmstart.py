@@ -54,13 +54,13 @@ class WarmstartConfig(CommandConfig):
     """Folder for the policy; must not exist yet."""
     seed: int = Field(default=1, ge=0)
     """Fixes texts, weights and order of the data."""
-    dialogues: int = Field(default=6_000, ge=1)
+    dialogues: int = Field(default=8_000, ge=1)
     """Demonstrations to learn from."""
-    overlook: float = Field(default=0.3, ge=0, le=1)
+    overlook: float = Field(default=0.25, ge=0, le=1)
     """Chance that a sentence that counts is overlooked."""
-    forget: float = Field(default=0.12, ge=0, le=1)
+    forget: float = Field(default=0.08, ge=0, le=1)
     """Chance that a kept sentence that counts is forgotten."""
-    clutter: float = Field(default=0.1, ge=0, le=1)
+    clutter: float = Field(default=0.08, ge=0, le=1)
     """Chance that a sentence that does not count is written down."""
     hidden_size: int = Field(default=128, ge=64, multiple_of=64)
     """Width of the model."""
@@ -70,9 +70,9 @@ class WarmstartConfig(CommandConfig):
     """Optimiser steps of learning to copy."""
     copy_rows: int = Field(default=64, ge=1)
     """Sequences a step of learning to copy."""
-    steps: int = Field(default=500, ge=1)
+    steps: int = Field(default=800, ge=1)
     """Optimiser steps on demonstrations."""
-    batch_tokens: int = Field(default=6_144, ge=512)
+    batch_tokens: int = Field(default=4_096, ge=512)
     """Tokens a step of those, padding included."""
     learning_rate: float = Field(default=3e-3, gt=0)
     """Peak learning rate."""

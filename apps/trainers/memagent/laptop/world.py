@@ -2,8 +2,8 @@
 
 A text is a list of sentences, each a fact of a random graph of people and towns that exists for
 this text alone: nothing can be known before it is read. The facts asked for (gold) stand at places
-drawn uniformly; all others are distractors, half of which share a name and the relation with a gold
-one. A sentence has nine words and signs.
+drawn uniformly; all others are distractors, half of which share the person or the relation with a
+gold one. A sentence has eight words and signs.
 
 | kind   | question                                 | gold                      | orders    |
 |--------|------------------------------------------|---------------------------|-----------|
@@ -28,14 +28,14 @@ EvidenceOrder = Literal["forward", "random", "reverse"]
 Split = Literal["train", "held-out", "tune"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
-FIRST = (
+NAMES = (
     "Ada", "Bela", "Cora", "Dov", "Edda", "Finn", "Gus", "Hana", "Ivo", "Jana", "Kofi", "Lena",
     "Milo", "Nora", "Otto", "Pia", "Rafe", "Sana", "Tove", "Uma", "Vera", "Wim", "Yara", "Zeno",
-)  # fmt: skip
-LAST = (
-    "Abel", "Brandt", "Castor", "Dunne", "Ekman", "Falk", "Grieg", "Holm", "Isak", "Jonas", "Krone",
-    "Lund", "Moss", "Nagy", "Orban", "Pell", "Quist", "Rask", "Stern", "Thal", "Ulm", "Vogt",
-    "Wolff", "Zander",
+    "Abel", "Britt", "Carl", "Dunya", "Emil", "Falko", "Greta", "Holm", "Isak", "Jonas", "Klara",
+    "Lund", "Moss", "Nagy", "Oriel", "Pell", "Quist", "Rask", "Stern", "Thal", "Ulrik", "Vogt",
+    "Wolff", "Zander", "Agnes", "Boris", "Celia", "Dario", "Elsa", "Frida", "Gino", "Heidi",
+    "Igor", "Julia", "Karin", "Lars", "Marta", "Nils", "Olga", "Paulo", "Rosa", "Sven", "Tessa",
+    "Ugo", "Viggo", "Walter", "Xenia", "Yannis",
 )  # fmt: skip
 TOWNS = (
     "Arlen", "Borsk", "Calder", "Dorne", "Elvas", "Fenwick", "Garda", "Harwich", "Imola", "Jarrow",
@@ -56,8 +56,8 @@ class Fact:
 
     @property
     def text(self) -> str:
-        inside = "in " if self.relation == HOME else ""
-        return f"The {self.relation} of {self.subject} is {inside}{self.value}."
+        inside = "in" if self.relation == HOME else "called"
+        return f"The {self.relation} of {self.subject} is {inside} {self.value}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Story:
 def make_story(seed: int, name: str, *, kind: Kind, order: EvidenceOrder, sentences: int) -> Story:
     """The story of a seed, with a text of `sentences` facts; all draws come from the seed."""
     rng = random.Random(seed)
-    people = [f"{first} {last}" for first in FIRST for last in LAST]
+    people = list(NAMES)
     rng.shuffle(people)
     asked, other = people.pop(), people.pop()
     town, second = rng.sample(TOWNS, 2)
@@ -120,13 +120,12 @@ def _distractor(
 ) -> Fact:
     """A fact that no other contradicts: a relation of a person is given once."""
     while True:
-        relation = rng.choice((HOME, *PEOPLE_RELATIONS))
-        subject = rng.choice(people)
-        if rng.random() < 0.5:
-            near = rng.choice(gold)
+        relation, subject = rng.choice((HOME, *PEOPLE_RELATIONS)), rng.choice(people)
+        near, how = rng.choice(gold), rng.random()
+        if how < 0.25:
             relation = near.relation
-            first, last = near.subject.split()
-            subject = rng.choice((f"{first} {rng.choice(LAST)}", f"{rng.choice(FIRST)} {last}"))
+        elif how < 0.5:
+            subject = near.subject
         if (relation, subject) not in taken:
             break
     taken.add((relation, subject))
