@@ -5,17 +5,14 @@
    few hundred steps with untied embeddings of standard deviation 0.3, and does not with the usual
    0.02.
 2. `train_replay`: next-token cross-entropy on the expert's own tokens of recorded episodes.
-
-Shapes: B rows, L tokens a row, T trained tokens.
 """
 
 from __future__ import annotations
 
-import numpy as np
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from turnwise.local import supervised
 from turnwise.local.demonstrations import Demonstrations
-from turnwise.local.supervised import Batches, Log, Schedule, fit, replay_batches
+from turnwise.local.supervised import Log, Schedule, copy_batches, fit, replay_batches
 
 LOG_EVERY = 100
 POOL = 64
@@ -63,19 +60,3 @@ def train_replay(
     """
     batches = replay_batches(schedule.seed, demonstrations, batch_tokens, pool=POOL)
     return fit(model, schedule, batches, name="replay", log=log, log_every=LOG_EVERY)
-
-
-def copy_batches(schedule: Schedule, vocab_size: int, reserved: int, rows: int) -> Batches:
-    """ids[B, L] and the tokens to predict: every occurrence of a string but the first.
-
-    A string has 4 tokens at first and up to 32 towards the end.
-    """
-    rng = np.random.default_rng(schedule.seed)
-    for step in range(schedule.steps):
-        width = int(rng.integers(4, 5 + 28 * step // schedule.steps))
-        repeats = max(2, 64 // width)
-        string = rng.integers(reserved, vocab_size, size=(rows, width))
-        ids = np.tile(string, (1, repeats))
-        trained = np.zeros(ids.shape, dtype=bool)
-        trained[:, width + 1 :] = True
-        yield ids, trained

@@ -12,13 +12,12 @@ import torch
 from taubench.prompts import prompt_view
 from taubench.splits import family_splits
 from turnwise.config import ConfigError
-from turnwise.local.supervised import Schedule, replay_batches
+from turnwise.local.supervised import Schedule, copy_batches, replay_batches
 
 from apps.trainers.tau.demonstrations import corpus, play, record
 from apps.trainers.tau.supervised import (
     POOL,
     build_model,
-    copy_batches,
     train_copying,
     train_replay,
 )

@@ -102,12 +102,15 @@ class Benchmark:
         )
 
     def task(self, row: Row) -> TaskRow:
-        """What the run folder keeps of a row.
+        """What the run folder keeps of a row; its metadata's `part` is what it is counted with.
 
         Raises:
             ConfigError: nothing that is written for it could be graded; names `row.where`.
         """
-        return TaskRow(id=row.id, key=row.id, question=question_of(row), label=row.label)
+        part = row.metadata.get("part", "")
+        return TaskRow(
+            id=row.id, part=f"{part}", key=row.id, question=question_of(row), label=row.label
+        )
 
     def title(self, options: Any, method: AnyMethod) -> str:
         """Which tasks these are: `tau-bench retail test`."""

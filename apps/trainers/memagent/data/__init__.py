@@ -1,0 +1,1 @@
+"""Published question-answering data as the data files of a run."""

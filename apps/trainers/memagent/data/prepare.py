@@ -1,0 +1,228 @@
+"""Writes published question-answering data sets as the data files of a run.
+
+    ./pants run apps/trainers/memagent/data:prepare -- --train hotpot_train_v1.1.json \
+        --eval hotpot_dev_distractor_v1.json --documents 200 --local-dir data
+    ... --tokens 28000 --tokenizer DIR                                 contexts of exactly so many
+    ... --known-base-url http://HOST:30000/v1 --known-model NAME       without what a model knows
+
+1. Items are read and checked (`sources`); copies of a question become one; a question whose copies
+   have other answers is left out. Both are counted.
+2. Training questions that an evaluation file has too are left out; questions, answers and documents
+   that both have are counted in `overlap.json`.
+3. Where a model is named, questions that it answers without the text are left out (`knowing`); what
+   it said stands in `known-NAME.jsonl`, and a second run asks only what is missing.
+4. Contexts are built (`building`): an item's own documents among others of its file, at places that
+   its own seed draws. A context that is made already stays as it is.
+5. Each file becomes NAME.jsonl, one `{"prompt", "label", "metadata"}` a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, model_validator
+from turnwise.arguments import parse_args
+from turnwise.command import RunError, run_command
+from turnwise.config import CommandConfig, ConfigError
+from turnwise.episode import Boundary, BoundaryError
+from turnwise.models.client import ChatClient
+from turnwise.models.config import ChatConfig
+
+from apps.trainers.memagent.data.building import Builder, CountTokens
+from apps.trainers.memagent.data.knowing import Said, ask_all, knows
+from apps.trainers.memagent.data.sources import Item, read_items
+from apps.trainers.memagent.method import load_profile
+
+
+class PrepareConfig(CommandConfig):
+    """Writes published question-answering data sets as the data files of a run."""
+
+    train: tuple[Path, ...] = ()
+    """Files of training questions: HotpotQA's .json, or MemAgent's .parquet or .jsonl."""
+    eval: tuple[Path, ...] = ()
+    """Files of evaluation questions; training questions that they have are left out."""
+    local_dir: Path = Path("data")
+    """Folder to write to; made if it does not exist."""
+    documents: int | None = Field(default=None, ge=1)
+    """Documents of each context; 200 where no length is given."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Or tokens of each context, exactly; needs tokenizer."""
+    tokenizer: Path | None = None
+    """Folder of the tokenizer that counts."""
+    seed: int = Field(default=1, ge=0)
+    """Fixes which other documents an item has, and where each stands."""
+    limit: int | None = Field(default=None, ge=1)
+    """Questions of each file to write at most."""
+    known_base_url: str | None = None
+    """Endpoint, up to /v1, whose model is asked without the text; what it knows is left out."""
+    known_model: str | None = None
+    """The model's name there."""
+    known_key_env: str = ""
+    """Environment variable with the endpoint's key."""
+    known_samples: int = Field(default=2, ge=1)
+    """Answers to each question; one that is right leaves it out."""
+    known_concurrency: int = Field(default=64, ge=1)
+    """Requests under way at most."""
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> PrepareConfig:
+        if self.documents is not None and self.tokens is not None:
+            raise ValueError("documents, tokens: a context has one length; give one of them")
+        if (self.tokens is None) != (self.tokenizer is None):
+            raise ValueError("tokens, tokenizer: give both or neither")
+        if (self.known_base_url is None) != (self.known_model is None):
+            raise ValueError("known-base-url, known-model: give both or neither")
+        if not self.train and not self.eval:
+            raise ValueError("train, eval: name at least one file")
+        return self
+
+
+def key(text: str) -> str:
+    """What makes two texts equal: words and signs in lower case, with single spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def without_copies(items: Iterable[Item]) -> tuple[list[Item], int, int]:
+    """Each question once; the number of copies, and of questions whose copies have other answers,
+    which are left out."""
+    kept: dict[str, Item] = {}
+    conflicts: set[str] = set()
+    read = 0
+    for item in items:
+        read += 1
+        first = kept.setdefault(key(item.question), item)
+        if set(map(key, first.answers)) != set(map(key, item.answers)):
+            conflicts.add(key(item.question))
+    rest = [item for name, item in kept.items() if name not in conflicts]
+    return rest, read - len(kept), len(conflicts)
+
+
+def overlap(train: Sequence[Item], evaluation: Sequence[Item]) -> dict[str, int]:
+    """How many training questions, answers and documents an evaluation file has too."""
+
+    def parts(items: Sequence[Item]) -> Mapping[str, set[str]]:
+        return {
+            "questions": {key(item.question) for item in items},
+            "answers": {key(answer) for item in items for answer in item.answers},
+            "documents": {key(text) for item in items for text in item.documents},
+        }
+
+    one, other = parts(train), parts(evaluation)
+    return {name: len(one[name] & other[name]) for name in one}
+
+
+def prepare(argv: Sequence[str]) -> None:
+    """The command.
+
+    Raises:
+        ConfigError: a bad option or item, or a folder that can't be written to.
+        RunError: the endpoint failed; what it said is kept.
+    """
+    config = parse_args(
+        PrepareConfig, argv, prog="prepare", description=PrepareConfig.__doc__ or ""
+    )
+    names = [path.stem for path in (*config.train, *config.eval)]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"train, eval: two files would be written to {twice}.jsonl; rename one")
+    files = {path: without_copies(read_items(path)) for path in (*config.train, *config.eval)}
+    evaluated = [item for path in config.eval for item in files[path][0]]
+    taken = {key(item.question) for item in evaluated}
+    counted = None if config.tokenizer is None else _counter(config.tokenizer)
+    report: dict[str, Any] = {}
+    try:
+        config.local_dir.mkdir(parents=True, exist_ok=True)
+        for path, (items, copies, conflicts) in files.items():
+            kept = items
+            if path in config.train:
+                report[path.stem] = overlap(items, evaluated)
+                kept = [item for item in items if key(item.question) not in taken]
+            known = asyncio.run(_known(config, path, kept)) if config.known_base_url else set()
+            rest = [item for item in kept if item.question not in known][: config.limit]
+            written = config.local_dir / f"{path.stem}.jsonl"
+            if written.exists() and written.samefile(path):
+                raise ConfigError(f"--local-dir: {path} is a source; name another folder")
+            write_rows(written, _rows(config, items, rest, counted))
+            print(
+                f"{written}: {len(rest)} questions; left out: {copies} copies, {conflicts} with"
+                f" other answers, {len(items) - len(kept)} of an evaluation file, {len(known)} that"
+                " the model knows"
+            )
+        text = json.dumps(report, indent=2)
+        (config.local_dir / "overlap.json").write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--local-dir {config.local_dir}: {error.strerror or error}") from None
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes a data file whole or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w", encoding="utf-8") as stream:
+        for row in rows:
+            stream.write(json.dumps(row, ensure_ascii=False) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    part.replace(path)
+
+
+def _rows(
+    config: PrepareConfig, items: Sequence[Item], kept: Sequence[Item], counted: CountTokens | None
+) -> Iterator[Mapping[str, Any]]:
+    pool = sorted({text for item in items for text in item.documents})
+    builder = Builder(pool, seed=config.seed)
+    for item in kept:
+        metadata: dict[str, Any] = {"id": item.id}
+        if item.context is not None:
+            metadata["context"] = item.context
+        else:
+            if config.tokens is not None and counted is not None:
+                built = builder.of_tokens(item, config.tokens, counted)
+            else:
+                built = builder.of_documents(item, config.documents or 200)
+            metadata |= {
+                "context": built.text,
+                "num_docs": built.documents,
+                "places": list(built.places),
+            }
+        yield {"prompt": item.question, "label": list(item.answers), "metadata": metadata}
+
+
+async def _known(config: PrepareConfig, path: Path, items: Sequence[Item]) -> set[str]:
+    """Questions that the model answers without the text."""
+    assert config.known_base_url is not None and config.known_model is not None
+    client = ChatClient(
+        ChatConfig(
+            base_url=config.known_base_url,
+            model=config.known_model,
+            key_env=config.known_key_env,
+            max_tokens=512,
+            concurrency=config.known_concurrency,
+        ),
+        boundary=Boundary.JUDGE,
+    )
+    said = Said(config.local_dir / f"known-{path.stem}.jsonl", config.known_model)
+    try:
+        await ask_all(client, items, said, samples=config.known_samples)
+    except* BoundaryError as errors:
+        raise RunError(
+            f"{config.known_base_url}: {errors.exceptions[0]}; what was answered is in {said.path},"
+            " and the same command goes on from there"
+        ) from None
+    finally:
+        await client.close()
+    return {item.question for item in items if knows(said.of(item.question), item.answers)}
+
+
+def _counter(folder: Path) -> CountTokens:
+    encoder = load_profile(folder).encoder
+    return lambda text: len(encoder.encode(text))
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(prepare, sys.argv[1:]))
