@@ -98,7 +98,7 @@ class ServeOptions(CorpusOptions):
     """Queries answered by one search at most."""
     deadline_s: float = Field(default=30.0, gt=0, le=3600)
     """Seconds for a request, waiting included; then it is answered with 504."""
-    grace_s: float = Field(default=30.0, ge=0, le=3600)
+    grace_s: float = Field(default=30.0, gt=0, le=3600)
     """Seconds that requests under way have to end when the server is stopped."""
 
     @model_validator(mode="after")
