@@ -32,7 +32,7 @@ from apps.trainers.memagent.options import MemAgentOptions
 from apps.trainers.memagent.task import Task
 
 CONTEXT = 32_768
-WORDS_A_SENTENCE = 9
+WORDS_A_SENTENCE = 8
 
 
 class AtOnce:

@@ -90,6 +90,18 @@ def test_saved_outputs_are_graded_again_without_a_model(tmp_path: Path) -> None:
     assert again["measures"][0]["estimate"]["mean"] == 0.5
 
 
+def test_files_of_the_published_script_are_graded_again(tmp_path: Path) -> None:
+    rows = [
+        {"input": "Who?", "answers": ["Ann"], "response": "", "pred": "", "judge_sub_em": 1.0},
+        {"input": "Where?", "answers": ["Oslo", "Christiania"], "pred": "Christiania", "_id": 1},
+        {"input": "When?", "answers": ["1984"], "response": r"In \boxed{the 1984}", "pred": "x"},
+    ]
+    path = tmp_path / "eval_50.jsonl"
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in rows), encoding="utf-8")
+    summary = run(tmp_path / "run", "--rescore", str(path))
+    assert summary["measures"][0]["estimate"]["mean"] == pytest.approx(2 / 3)
+
+
 @pytest.mark.parametrize(
     "argv",
     [

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import bm25s  # type: ignore[import-untyped]
 from pydantic import Field
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, crossing
@@ -74,6 +73,10 @@ class Search(Tool):
 
     def __init__(self, documents: list[Document]) -> None:
         self._documents = documents
+        # bm25s takes up jax where it is installed, which is slow and may not fit the node's NumPy:
+        # who has no documents does without.
+        import bm25s  # type: ignore[import-untyped]
+
         self._index = bm25s.BM25(method="lucene")
         self._index.index(
             _words([f"{document.title}\n{document.text}" for document in documents]),
@@ -114,6 +117,8 @@ class Search(Tool):
 
 
 def _words(texts: list[str]) -> Any:
+    import bm25s
+
     return bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
 
 

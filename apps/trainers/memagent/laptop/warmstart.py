@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import shutil
 import sys
 import time
@@ -27,7 +28,7 @@ from typing import Any
 import tokendelta
 import torch
 from pydantic import Field
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 from turnwise.arguments import parse_args
 from turnwise.command import run_command
 from turnwise.config import CommandConfig, ConfigError, field_names, load_toml
@@ -44,6 +45,7 @@ from apps.trainers.memagent.prompts import make_prompts
 CORPUS_STORIES = 400
 SENTENCES_KEPT = 3
 """Sentences of a demonstrated memory at most: they fit the laptop preset's limit."""
+COPY_TOKENS = 48
 POOL, LOG_EVERY = 32, 50
 
 
@@ -52,9 +54,11 @@ class WarmstartConfig(CommandConfig):
 
     out: Path = Path("runs/reader")
     """Folder for the policy; must not exist yet."""
+    base: Path | None = None
+    """Folder of a policy of this command to go on from: it has learnt to copy already."""
     seed: int = Field(default=1, ge=0)
     """Fixes texts, weights and order of the data."""
-    dialogues: int = Field(default=8_000, ge=1)
+    dialogues: int = Field(default=5_000, ge=1)
     """Demonstrations to learn from."""
     overlook: float = Field(default=0.25, ge=0, le=1)
     """Chance that a sentence that counts is overlooked."""
@@ -66,17 +70,17 @@ class WarmstartConfig(CommandConfig):
     """Width of the model."""
     layers: int = Field(default=5, ge=1)
     """Depth of the model."""
-    copy_steps: int = Field(default=300, ge=1)
+    copy_steps: int = Field(default=250, ge=1)
     """Optimiser steps of learning to copy."""
     copy_rows: int = Field(default=64, ge=1)
     """Sequences a step of learning to copy."""
-    steps: int = Field(default=800, ge=1)
+    steps: int = Field(default=650, ge=1)
     """Optimiser steps on demonstrations."""
     batch_tokens: int = Field(default=4_096, ge=512)
     """Tokens a step of those, padding included."""
     learning_rate: float = Field(default=3e-3, gt=0)
     """Peak learning rate."""
-    threads: int = Field(default=1, ge=1)
+    threads: int = Field(default=2, ge=1)
     """Threads for torch."""
 
 
@@ -91,7 +95,9 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     torch.set_num_threads(config.threads)
     started = time.perf_counter()
     method = laptop_method()
-    tokenizer = make_tokenizer(method, config.seed)
+    tokenizer: Any = make_tokenizer(method, config.seed)
+    if config.base is not None:
+        tokenizer = AutoTokenizer.from_pretrained(config.base)
     lapses = Lapses(overlook=config.overlook, forget=config.forget, clutter=config.clutter)
     demonstrations = asyncio.run(
         record(
@@ -109,21 +115,14 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         f" {demonstrations.flawed.mean():.3f} flawed, {time.perf_counter() - started:.0f} s",
         flush=True,
     )
-    model: Any = build_model(
-        tokenizer,
-        hidden_size=config.hidden_size,
-        intermediate_size=3 * config.hidden_size,
-        layers=config.layers,
-        max_tokens=MAX_TOKENS,
-        seed=derive_seed(config.seed, "weights") % 2**31,
-    )
+    model = make_model(config, tokenizer)
     copied, accuracy = train(model, config, demonstrations, reserved=len(tokenizer.all_special_ids))
     figures = {
-        "settings": config.model_dump(mode="json", exclude={"out", "config"}),
+        "settings": config.model_dump(mode="json", exclude={"out", "config", "base"}),
         "parameters": model.num_parameters(),
         "turns": len(demonstrations),
         "tokens": len(demonstrations.ids),
-        "copy_accuracy": copied,
+        "copy_accuracy": None if math.isnan(copied) else copied,
         "accuracy": accuracy,
         "torch": torch.__version__,
         "wall_s": round(time.perf_counter() - started),
@@ -133,10 +132,27 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     return figures
 
 
+def make_model(config: WarmstartConfig, tokenizer: Any) -> Any:
+    """The model of the base, or one with random weights."""
+    if config.base is not None:
+        return AutoModelForCausalLM.from_pretrained(config.base, dtype=torch.float32)
+    return build_model(
+        tokenizer,
+        hidden_size=config.hidden_size,
+        intermediate_size=3 * config.hidden_size,
+        layers=config.layers,
+        max_tokens=MAX_TOKENS,
+        seed=derive_seed(config.seed, "weights") % 2**31,
+    )
+
+
 def train(
     model: Any, config: WarmstartConfig, demonstrations: Demonstrations, *, reserved: int
 ) -> tuple[float, float]:
-    """Trains in place; returns the token accuracy of the last steps of copying and of replay."""
+    """Trains in place; returns the token accuracy of the last steps of copying and of replay.
+
+    What goes on from a base does not learn to copy again; its accuracy is NaN.
+    """
 
     def log(line: str) -> None:
         print(line, flush=True)
@@ -149,8 +165,12 @@ def train(
         )
 
     first, then = schedule(config.copy_steps, "copies"), schedule(config.steps, "order")
-    copies = copy_batches(first, model.config.vocab_size, reserved, config.copy_rows)
-    copied = fit(model, first, copies, name="copy", log=log, log_every=LOG_EVERY)
+    copied = math.nan
+    if config.base is None:
+        copies = copy_batches(
+            first, model.config.vocab_size, reserved, config.copy_rows, length=COPY_TOKENS
+        )
+        copied = fit(model, first, copies, name="copy", log=log, log_every=LOG_EVERY)
     replays = replay_batches(then.seed, demonstrations, config.batch_tokens, pool=POOL)
     return copied, fit(model, then, replays, name="replay", log=log, log_every=LOG_EVERY)
 

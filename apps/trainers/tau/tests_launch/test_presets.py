@@ -65,7 +65,6 @@ ADDED = {
     "--custom-rollout-log-function-path": ["turnwise.slime.rollout_log"],
     "--custom-eval-rollout-log-function-path": ["turnwise.slime.eval_log"],
     "--custom-config-path": ["turnwise.json"],
-    "--rollout-data-postprocess-path": ["turnwise.slime.train_data"],
     "--num-gpus-per-node": ["2"],
 }
 

@@ -1,7 +1,9 @@
 """Saved outputs of evaluations: our own folders and journals, and files of scored records.
 
 A record is `{"question", "prediction", "label", "score", "output"}`, as AgentFlow's evaluation
-files have it; `question` and `label` are needed, and one of `output` and `prediction`. A file is
+files have it; `question` and `label` are needed, and one of `output` and `prediction`. What the
+evaluation scripts of MemAgent write, `{"input", "answers", "response", "pred", "judge_sub_em"}`, is
+read as such a record. A file is
 JSON lines or one JSON value. A list of records is a run; a file that holds several lists, or
 records with several `rollout_id`s, holds several runs.
 """
@@ -111,8 +113,25 @@ def _own_folder(path: Path) -> SavedRun:
     return SavedRun(path.resolve().name, outputs)
 
 
+def _as_record(value: Any) -> Any:
+    """A row of MemAgent's scripts as a record; anything else as it is."""
+    if not isinstance(value, dict) or not {"input", "answers"} <= set(value):
+        return value
+    if not {"response", "pred"} & set(value):
+        return value
+    found = {
+        "question": value["input"],
+        "label": value["answers"],
+        "score": value.get("judge_sub_em"),
+    }
+    if "response" in value:
+        return {**found, "output": value["response"]}
+    return {**found, "prediction": value["pred"]}
+
+
 def _runs(value: Any, path: Path, place: str) -> Iterator[SavedRun]:
     """Every list of records, however deep."""
+    value = list(map(_as_record, value)) if isinstance(value, list) else _as_record(value)
     if isinstance(value, list) and any(_is_record(item) for item in value):
         groups: dict[str, list[Saved]] = {}
         for index, item in enumerate(value):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import tyro
 
 from turnwise.command import run_command
 from turnwise.report import write_report
@@ -19,15 +18,9 @@ DESCRIPTION = (
 
 def rebuild(argv: Sequence[str]) -> None:
     """The command: writes the report and prints its path."""
-
-    def report(run_dir: tyro.conf.Positional[Path]) -> Path:
-        """
-        Args:
-            run_dir: The folder of a run: runs/METHOD-TIME.
-        """
-        return run_dir
-
-    run_dir = tyro.cli(report, prog="report", description=DESCRIPTION, args=list(argv))
+    parser = argparse.ArgumentParser(prog="report", description=DESCRIPTION)
+    parser.add_argument("run_dir", type=Path, help="the folder of a run: runs/METHOD-TIME")
+    run_dir: Path = parser.parse_args(list(argv)).run_dir
     print(write_report(run_dir))
 
 
