@@ -1,0 +1,163 @@
+"""One run by the packaged command, watched, and killed where that is what is measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.slime.parts import Part, When
+
+POLL_S = 0.05
+KILL_AFTER = 3
+"""Steps that are done before a process is killed."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where everything lies on the machine.
+
+    Attributes:
+        python: The node's interpreter.
+        pex: Folder with `apps.trainers.METHOD/train.pex`.
+        slime, megatron: Their checkouts.
+        presets: Folder with `apps/trainers/METHOD/presets`.
+        data: Folder with what `prepare` wrote, by method.
+        work: For run folders, checkpoints and shapes.
+    """
+
+    python: str
+    pex: Path
+    slime: Path
+    megatron: Path
+    presets: Path
+    data: Path
+    work: Path
+
+
+class Run:
+    """A part's run folder and the process that follows it."""
+
+    def __init__(self, place: Place, name: str, part: Part) -> None:
+        self.part = part
+        # A folder of its own for each: runs beside one another refuse each other.
+        self.folder = place.work / name / "run"
+        self.checkpoints = place.work / name / "checkpoints"
+        self.command = [
+            *(place.python, str(place.pex / f"apps.trainers.{part.method}" / "train.pex")),
+            *("--backend", "slime", "--run-dir", str(self.folder)),
+            *("--config", str(_preset(place, name, part)), *_flags(place, part, self.checkpoints)),
+        ]
+        self.log = place.work / name / "launcher.log"
+        self.process: psutil.Process | None = None
+        self.started = 0.0
+
+    def start(self) -> None:
+        """Starts the command in a session of its own."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as stream:
+            child = subprocess.Popen(
+                self.command,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+                env={**os.environ, **self.part.environment},
+            )
+        self.process, self.started = psutil.Process(child.pid), time.monotonic()
+
+    def wait(self, until: float) -> int | None:
+        """The exit code; None if it still runs at `until`, and is then asked to end."""
+        assert self.process is not None
+        try:
+            return int(self.process.wait(max(0.0, until - time.monotonic())) or 0)
+        except psutil.TimeoutExpired:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(60)
+            except psutil.TimeoutExpired:
+                self.process.kill()
+            return None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The run's rows so far."""
+        try:
+            lines = (self.folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1]
+        except OSError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    def processes(self, word: str) -> Iterator[psutil.Process]:
+        """Processes of this run's head whose command line has the word."""
+        try:
+            record = json.loads((self.folder / "launch.json").read_text())
+            head = psutil.Process(record["head"]["process"]["pid"])
+            for one in [head, *head.children(recursive=True)]:
+                with_name = " ".join(one.cmdline())
+                if word in with_name:
+                    yield one
+        except (OSError, ValueError, KeyError, TypeError, psutil.Error):
+            return
+
+    def kill_when(self, word: str, when: When, until: float) -> dict[str, Any]:
+        """Kills the first process of that word at that moment; what was killed and after what."""
+        while not self._is(when):
+            if time.monotonic() > until or self.process is None or not self.process.is_running():
+                return {"killed": None}
+            time.sleep(POLL_S)
+        for one in self.processes(word):
+            done = max((row["step"] for row in self.rows() if row["kind"] == "train"), default=0)
+            killed = {"killed": " ".join(one.cmdline())[:80], "when": when, "rollouts": done}
+            one.kill()
+            return killed
+        return {"killed": None}
+
+    def _is(self, when: When) -> bool:
+        if when == "saving":
+            folders = {path.name for path in self.checkpoints.glob("iter_*")}
+            tracker = self.checkpoints / "latest_checkpointed_iteration.txt"
+            saved = tracker.read_text().strip() if tracker.is_file() else ""
+            # A second checkpoint that the tracker does not name yet.
+            return len(folders) > 1 and f"iter_{saved.zfill(7)}" != max(folders)
+        rows = self.rows()
+        trained = {row["step"] for row in rows if "train/step" in row.get("numbers", ())}
+        played = {row["step"] for row in rows if row["kind"] == "train"}
+        if when == "training":
+            return KILL_AFTER in played
+        return KILL_AFTER in trained and KILL_AFTER + 1 not in played
+
+
+def _preset(place: Place, name: str, part: Part) -> Path:
+    """The preset; for a shape a copy with slime's arguments of that model."""
+    path = place.presets / "apps/trainers" / part.method / "presets/shipped-policy.toml"
+    if part.shape is None:
+        return path
+    own = place.work / name / "run.toml"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    model = f'[model]\nname = "{part.shape}"\n'
+    text = re.sub(r"\[model\]\nargs = \[.*?\n\]\n", model, path.read_text(), flags=re.DOTALL)
+    own.write_text(text)
+    return own
+
+
+def _flags(place: Place, part: Part, checkpoints: Path) -> list[str]:
+    data = place.data / part.method
+    files = {"tau": "family", "agentflow": "generated"}[part.method]
+    policy = place.work / "shapes" / part.shape if part.shape else data / "policy"
+    return [
+        *("--ray.python", place.python, "--ray.slime-dir", str(place.slime)),
+        *("--ray.megatron-dir", str(place.megatron), "--ray.env-vars.HF_HUB_OFFLINE", "1"),
+        *("--hf-checkpoint", str(policy), "--ref-load", str(policy)),
+        *("--load", str(checkpoints), "--save", str(checkpoints)),
+        *("--prompt-data", str(data / f"{files}_train.jsonl")),
+        *("--eval-prompt-data", "held-out", str(data / f"{files}_held_out.jsonl")),
+        *part.flags,
+    ]
