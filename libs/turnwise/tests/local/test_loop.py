@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -372,7 +371,7 @@ async def test_a_group_score_that_is_no_number_ends_the_run_with_its_reason(
         await start(method=method, num_rollout=1)
 
 
-async def test_two_runs_of_one_seed_leave_the_same_checkpoint(
+def test_two_runs_of_one_seed_leave_the_same_checkpoint(
     policy_folder: Path, tmp_path: Path
 ) -> None:
     found = []
@@ -381,8 +380,7 @@ async def test_two_runs_of_one_seed_leave_the_same_checkpoint(
         argv = ["--hf-checkpoint", str(policy_folder), "--run-dir", str(tmp_path / name)]
         argv += ["--num-rollout", "1", "--rollout-batch-size", "1", "--threads", "1"]
         argv += ["--rollout-max-context-len", "160", "--rollout-max-response-len", "6"]
-        code = await asyncio.to_thread(lambda argv=argv: LocalRun(Letters, argv).run())
-        assert code == 0
+        assert LocalRun(Letters, argv).run() == 0
         step = tmp_path / name / "checkpoints" / "step_1"
         found.append({path.name: path.read_bytes() for path in step.iterdir()})
     assert found[0] == found[1]
