@@ -214,3 +214,11 @@ async def test_reasoning_that_a_client_leaves_out_stays_in_the_prompt() -> None:
         await client.chat([USER, {"role": "assistant", "content": "Yes."}, USER], **tools)
         assert "hm" in decode(client.engine.calls[1].prompt_ids)
         assert len(client.record.samples().samples) == 1
+
+
+async def test_what_an_answer_repeats_of_a_request_may_hold_anything() -> None:
+    async with serving("one") as client:
+        status, _, data = await client.post(
+            "responses", {"input": "x", "metadata": {"a": "\ud800"}}
+        )
+        assert status == 200 and json.loads(data)["metadata"] == {"a": "\ud800"}

@@ -172,3 +172,10 @@ async def test_an_aborted_turn_ends_the_rollout() -> None:
     async with serving(reply([], finish="abort")) as client:
         status, headers, _ = await client.post("chat/completions", {"messages": [USER]})
         assert status == 410 and headers["x-should-retry"] == "false" and client.record.aborted
+
+
+async def test_the_names_of_fields_that_are_ignored_are_bounded() -> None:
+    async with serving("one") as client:
+        await client.chat([USER], **{f"field{i}": 1 for i in range(200)}, **{"\ud800": 1})
+        found = [name for name in client.record.counts if name.startswith("ignored/")]
+        assert len(found) == 65 and client.record.counts["ignored/other"] == 137

@@ -140,7 +140,7 @@ def _call(call: Any, where: str) -> dict[str, Any]:
     function = object_of(call.get("function"), f"{where}.function")
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
-        arguments = json.dumps(arguments, ensure_ascii=False)
+        arguments = json.dumps(arguments)
     if not isinstance(arguments, str):
         raise Refusal(400, f"{where}.function.arguments must be JSON in a string, found"
                       f" {kind(arguments)}", field=where)  # fmt: skip
@@ -222,4 +222,4 @@ def _usage(found: Answer) -> dict[str, int]:
 
 
 def _event(value: Mapping[str, Any]) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+    return b"data: " + json.dumps(value).encode() + b"\n\n"

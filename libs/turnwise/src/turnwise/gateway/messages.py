@@ -126,11 +126,10 @@ def _assistant(blocks: list[tuple[dict[str, Any], str]]) -> dict[str, Any]:
                     "type": "function",
                     "function": {
                         "name": text_of(block.get("name"), f"{where}.name"),
-                        "arguments": json.dumps(arguments, ensure_ascii=False),
+                        "arguments": json.dumps(arguments),
                     },
                 }
             )
-            text_of(calls[-1]["function"]["arguments"], f"{where}.input")
         elif block.get("type") == "thinking":
             thoughts.append(text_of(block.get("thinking"), f"{where}.thinking"))
         else:
@@ -251,7 +250,7 @@ def _streamed(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any
             {"type": "thinking_delta", "thinking": block["thinking"]},
             {"type": "signature_delta", "signature": block["signature"]},
         ]
-    written = json.dumps(block["input"], ensure_ascii=False)
+    written = json.dumps(block["input"])
     return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": written}]
 
 
@@ -262,7 +261,7 @@ def _stop_reason(found: Answer) -> str:
 
 
 def _event(kind: str, **fields: Any) -> bytes:
-    data = json.dumps({"type": kind, **fields}, ensure_ascii=False)
+    data = json.dumps({"type": kind, **fields})
     return f"event: {kind}\ndata: {data}\n\n".encode()
 
 

@@ -17,6 +17,7 @@ import asyncio
 import hashlib
 import hmac
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -36,6 +37,8 @@ from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
 
 RELEASE_DEADLINE_S = 10.0
+MAX_IGNORED = 64
+_FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 COUNTS = (
     "requests", "turns", "prompt_tokens", "sampled_tokens", "cached_tokens", "cut_turns",
     "tool_calls", "parse_errors", "replays", "forks", "refused", "unmet_tool_choice",
@@ -147,7 +150,7 @@ class Record:
         for name in request.overridden:
             self.counts[f"overridden/{name}"] += 1
         for name in request.ignored:
-            self.counts[f"ignored/{name[:64]}"] += 1
+            self.counts[self._ignored(name)] += 1
         self._open += 1
         try:
             ticket = self._place(request, retry)
@@ -345,12 +348,20 @@ class Record:
                     "type": "function",
                     "function": {
                         "name": call.name,
-                        "arguments": json.dumps(call.arguments, ensure_ascii=False),
+                        "arguments": json.dumps(call.arguments),
                     },
                 }
                 for k, call in enumerate(turn.calls)
             ]
         return message
+
+    def _ignored(self, name: str) -> str:
+        """A field's place in the counts: a client's words name a bounded number of them."""
+        key = f"ignored/{name}"
+        if key in self.counts:
+            return key
+        known = sum(one.startswith("ignored/") for one in self.counts)
+        return key if known < MAX_IGNORED and _FIELD.fullmatch(name) else "ignored/other"
 
     def _signed(self, name: str) -> str:
         """A name that is unique in the rollout and that nobody else can make."""

@@ -274,5 +274,5 @@ def _items(found: Answer, status: str) -> list[dict[str, Any]]:
 
 
 def _event(value: Mapping[str, Any]) -> bytes:
-    data = json.dumps(value, ensure_ascii=False)
+    data = json.dumps(value)
     return f"event: {value['type']}\ndata: {data}\n\n".encode()

@@ -132,7 +132,7 @@ class Gateway:
             if request.stream:
                 return await self._stream(http, dialect, record, request, asking)
             given = await asking
-            body = json.dumps(dialect.answer(request, given.answer), ensure_ascii=False).encode()
+            body = json.dumps(dialect.answer(request, given.answer)).encode()
             response = web.StreamResponse(headers={"Content-Type": "application/json"})
             response.content_length = len(body)
             await _deliver(http, response, given, body)
