@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from turnwise.config import ConfigError
 from turnwise.evaluation.command import evaluate_benchmark
+from turnwise.method import find_method
 
 from apps.evaluators.ruler_hqa.benchmark import RulerHqa
 from apps.evaluators.ruler_hqa.full_context import CUT, head_and_tail
-from apps.trainers.memagent.method import METHOD
 
-POLICY = str(METHOD.shipped)
+POLICY = str(find_method("memagent").shipped)
 SMALL = [
     "--hf-checkpoint", POLICY, "--items", "2", "--trials", "1", "--threads", "1",
     "--max-response-len", "8", "--documents", "3", "5", "--temperature", "0",
