@@ -37,8 +37,8 @@ from apps.trainers.memagent.laptop.world import TOWNS, Fact, Story, make_story
 from apps.trainers.memagent.method import MemAgentMethod
 from apps.trainers.memagent.task import Task
 
-_LONGEST = 24
-"""Sentences of a demonstration's text at most."""
+LONGEST = 24
+"""Sentences of a demonstration's text at most, where nothing else is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def facts(text: str) -> list[Fact]:
     return [Fact(found[1], found[2], found[3]) for found in FACT.finditer(text)]
 
 
-def demonstrated(seed: int, count: int) -> Iterator[Story]:
+def demonstrated(seed: int, count: int, longest: int = LONGEST) -> Iterator[Story]:
     """Story 0 to count - 1 of a seed, of different lengths; none is of a run's splits."""
     cells = [(kind, order) for kind, order, weight in MIX for _ in range(weight)]
     for index in range(count):
@@ -137,7 +137,7 @@ def demonstrated(seed: int, count: int) -> Iterator[Story]:
             f"demonstration/{index}",
             kind=kind,
             order=order,
-            sentences=rng.randrange(4, _LONGEST + 1),
+            sentences=rng.randrange(4, longest + 1),
         )
 
 
@@ -150,6 +150,7 @@ async def record(
     count: int,
     lapses: Lapses,
     most: int,
+    longest: int = LONGEST,
 ) -> Demonstrations:
     """Plays demonstrations 0 to count - 1 of a seed, every turn a row.
 
@@ -158,7 +159,7 @@ async def record(
     """
     samples: list[tokendelta.Sample] = []
     flawed: list[bool] = []
-    for index, story in enumerate(demonstrated(seed, count)):
+    for index, story in enumerate(demonstrated(seed, count, longest)):
         rng = random.Random(derive_seed(seed, "lapses", index))
         reader = Reader(story, rng, lapses, tokenizer, most)
         policy = Policy(engine=reader, profile=profile, max_context_tokens=1_024)

@@ -36,7 +36,7 @@ from turnwise.local.demonstrations import Demonstrations
 from turnwise.local.supervised import Schedule, build_model, copy_batches, fit, replay_batches
 from turnwise.rollout import derive_seed
 
-from apps.trainers.memagent.laptop.demonstrations import Lapses, corpus, record
+from apps.trainers.memagent.laptop.demonstrations import LONGEST, Lapses, corpus, record
 from apps.trainers.memagent.laptop.tokenizer import MAX_TOKENS, train_tokenizer
 from apps.trainers.memagent.method import METHOD, MemAgentMethod
 from apps.trainers.memagent.options import MemAgentOptions
@@ -60,6 +60,8 @@ class WarmstartConfig(CommandConfig):
     """Fixes texts, weights and order of the data."""
     dialogues: int = Field(default=5_000, ge=1)
     """Demonstrations to learn from."""
+    sentences: int = Field(default=LONGEST, ge=4)
+    """Of a demonstration's text at most; in short texts most sections hold what counts."""
     overlook: float = Field(default=0.25, ge=0, le=1)
     """Chance that a sentence that counts is overlooked."""
     forget: float = Field(default=0.08, ge=0, le=1)
@@ -108,6 +110,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
             count=config.dialogues,
             lapses=lapses,
             most=SENTENCES_KEPT,
+            longest=config.sentences,
         )
     )
     print(
