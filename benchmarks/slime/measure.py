@@ -133,7 +133,7 @@ def _watch_memory(run: Run, until: float) -> Any:
 
     def look() -> None:
         query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-        while time.monotonic() < until and run.process is not None and run.process.is_running():
+        while time.monotonic() < until and run.lives():
             said = subprocess.run(query, capture_output=True, text=True, check=False).stdout
             used = [int(line) / 1024 for line in said.split() if line.isdigit()]
             most[:] = [max(pair) for pair in zip(most or used, used, strict=True)]
@@ -146,7 +146,7 @@ def _watch_memory(run: Run, until: float) -> Any:
 
 def _profile(run: Run, out: Path, until: float) -> list[str]:
     """What holds the loop of slime's rollout process: its most frequent stacks, by py-spy."""
-    while time.monotonic() < until and not run.rows():
+    while time.monotonic() < until and run.lives() and not run.rows():
         time.sleep(1.0)
     found = list(run.processes("ray::RolloutManager"))
     if not found:

@@ -87,6 +87,13 @@ class Run:
                 self.process.kill()
             return None
 
+    def lives(self) -> bool:
+        """Whether the command still runs; one that ended and was not waited for does not."""
+        try:
+            return self.process is not None and self.process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
     def rows(self) -> list[dict[str, Any]]:
         """The run's rows so far."""
         try:
@@ -110,7 +117,7 @@ class Run:
     def kill_when(self, word: str, when: When, until: float) -> dict[str, Any]:
         """Kills the first process of that word at that moment; what was killed and after what."""
         while not self._is(when):
-            if time.monotonic() > until or self.process is None or not self.process.is_running():
+            if time.monotonic() > until or not self.lives():
                 return {"killed": None}
             time.sleep(POLL_S)
         for one in self.processes(word):

@@ -100,6 +100,17 @@ def test_a_process_is_killed_at_its_moment_and_the_run_goes_on_when_it_is_starte
     assert found["train_s"]["number"] == 4 and found["loop_lag_ms"]["most"] == 3.0
 
 
+def test_a_run_that_ends_before_its_moment_is_waited_for_no_longer(tmp_path: Path) -> None:
+    here = place(tmp_path)
+    script = here.pex / "apps.trainers.tau/train.pex"
+    script.parent.mkdir(parents=True)
+    script.write_text("raise SystemExit('no GPU')")
+    run = Run(here, "early", Part("x"))
+    run.start()
+    assert run.kill_when("ray::", "rollout", time.monotonic() + 60) == {"killed": None}
+    assert not run.lives() and run.wait(time.monotonic() + 60) == 1
+
+
 def test_a_shape_has_random_weights_and_a_text_for_every_id(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
