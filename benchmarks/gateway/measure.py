@@ -2,10 +2,9 @@
 
 python -m benchmarks.gateway.measure
 
-One rollout of 60 tool turns over Chat Completions, with 16 tools, the tokenizer of the shipped
-policy and an engine that answers at once with the same sentence and call. The server has a thread
-of its own, whose CPU time is what counts: HTTP, JSON, the place in the tree, reading the turn, the
-answer. The client's is not.
+One rollout of 60 tool turns over Chat Completions, with 16 tools, the shipped policy's tokenizer,
+and an engine that answers at once with the same sentence and call. The server has a thread of its
+own, whose CPU time is what counts: HTTP, JSON, the place in the tree, reading the turn, the answer.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ async def test_a_dead_engine_is_the_engines_even_if_the_agent_swallows_it() -> N
             except aiohttp.ClientResponseError:
                 return "all is well"
 
-    episode = await run(made(Swallowing, graded=1.0), fail("gone"))
+    episode = await run(made(Swallowing, graded=1.0, asks=2), "one", fail("gone"))
     assert episode.ending.boundary is Boundary.ENGINE and episode.score is None
 
 
