@@ -276,6 +276,14 @@ async def test_an_aborted_turn_keeps_what_was_sampled(server: FakeSGLang, pool: 
     assert (got.ids.tolist(), got.finish) == ([11], "abort")
 
 
+def test_a_request_that_was_aborted_while_it_waited_has_no_counts_and_is_no_failure() -> None:
+    meta = {"finish_reason": {"type": "abort"}, "output_token_logprobs": []}
+    got = read_answer({"meta_info": meta}, len(PROMPT), 16)
+    assert (len(got.ids), got.finish) == (0, "abort")
+    with pytest.raises(BoundaryError, match="prompt_tokens is 3, expected 4"):
+        read_answer({"meta_info": {**meta, "prompt_tokens": 3}}, len(PROMPT), 16)
+
+
 async def test_closing_ends_requests_under_way_with_abort(server: FakeSGLang) -> None:
     server.delay_s = 30.0
     found = SGLangEngine(server.url)
