@@ -70,7 +70,7 @@ def make_shape(name: str, policy: Path, folder: Path, device: str = "cuda") -> N
     config = AutoConfig.from_pretrained(str(part))
     torch.manual_seed(1)
     with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)  # type: ignore[no-untyped-call]
     model.save_pretrained(str(part))
     (part / "config.json").write_text(json.dumps({**SHAPES[name], "torch_dtype": "bfloat16"}))
     part.replace(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,8 @@ from turnwise.config import ConfigError
 from turnwise.launch.rules import whole
 from turnwise.method import Services
 from turnwise.preflight import Check, Line, fail, note, ok, skip
-from turnwise.rows.reader import read_rows
+from turnwise.rows import Row
+from turnwise.rows.files import records
 
 from apps.trainers.tau.options import TauOptions
 from apps.trainers.tau.users import ask_users, make_users
@@ -88,16 +89,21 @@ def data(method: TauMethod, plan: Plan) -> Iterator[Line]:
 
 
 def check_rows(name: str, path: str, method: TauMethod, plan: Plan) -> tuple[Line, list[Task]]:
-    """The line on a data file, read as the run reads it, and the tasks that its rows name."""
+    """The line on a data file and the tasks that its rows name, by whole numbers too, as slime
+    hands them on."""
     mend = 'write it with: tau:prepare -- --local-dir DIR, and set [rollout] input-key = "index"'
+    prompt = plan.value("--input-key") or "input"
+    metadata = plan.value("--metadata-key") or "metadata"
+    tasks = []
     try:
-        rows = read_rows(
-            path,
-            input_key=plan.value("--input-key") or "input",
-            label_key=plan.value("--label-key"),
-            metadata_key=plan.value("--metadata-key") or "metadata",
-        )
-        tasks = [method.task(row) for row in rows]
+        for one in records(path):
+            if prompt not in one.fields:
+                raise ConfigError(f"{one.where}: no {prompt!r}")
+            more = one.fields.get(metadata) or {}
+            if not isinstance(more, Mapping):
+                raise ConfigError(f"{one.where}: {metadata}: expected an object")
+            row = Row(one.fields[prompt], metadata=more, where=one.where)
+            tasks.append(method.task(row))
     except ConfigError as error:
         return fail(name, str(error), mend), []
     if not tasks:

@@ -237,10 +237,3 @@ def test_files_of_public_reports_are_read_or_refused(name: str) -> None:
         assert read(path, **keys)
     else:
         assert words in refusal(path, **keys)
-
-
-def test_a_whole_number_is_the_name_of_a_task(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.jsonl", {"prompt": 17, "label": "x"})
-    assert read(path)[0].prompt == "17"
-    wrong = write(tmp_path / "b.jsonl", {"prompt": True, "label": "x"})
-    assert "expected a text or a list of messages, found True" in refusal(wrong)

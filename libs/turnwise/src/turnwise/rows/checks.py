@@ -38,9 +38,6 @@ def check_prompt(value: Any, where: str, key: str) -> str | Sequence[Mapping[str
             )
         check_text(value, where, key)
         return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        # The number of a task, as tau's files have it.
-        return str(value)
     if not isinstance(value, list) or not value:
         raise ConfigError(
             f"{where}: {key}: expected a text or a list of messages, found {shown(value)};"
