@@ -224,3 +224,19 @@ async def test_a_conversation_led_elsewhere_goes_on_from_the_cache(tmp_path: Pat
     assert isinstance(user, ResumableUser)
     await user.resume(task(), "Hi.", [("A", UserReply("One."))])
     assert await user.reply("B") == UserReply("Two.")
+
+
+async def test_a_reply_that_nobody_waits_for_any_more_is_recorded(tmp_path: Path) -> None:
+    cache, answered = ReplyCache(tmp_path / "replies.jsonl"), asyncio.Event()
+
+    async def ask() -> UserReply:
+        await answered.wait()
+        return UserReply("paid for")
+
+    waiting = asyncio.create_task(cache.get({}, "key", ask))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    answered.set()
+    await cache.close()
+    assert len(ReplyCache(tmp_path / "replies.jsonl")) == 1

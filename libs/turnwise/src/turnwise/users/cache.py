@@ -32,6 +32,10 @@ class CacheMiss(BoundaryError):
     """What was said is not recorded, and only recorded replies may be used."""
 
 
+GRACE_S = 10.0
+"""For replies that were asked for when a run ends."""
+
+
 class ReplyCache:
     """The recorded replies of one file, all in memory.
 
@@ -54,6 +58,7 @@ class ReplyCache:
         self.path = path
         self.hits = 0
         self.misses = 0
+        self._asking: set[asyncio.Future[UserReply]] = set()
         self._replies: dict[str, UserReply] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         for number, row in enumerate(read_rows(path), start=1):
@@ -73,6 +78,9 @@ class ReplyCache:
     ) -> UserReply:
         """The recorded reply, else what `ask` gives, which is then on disk; once per key.
 
+        What was asked for is recorded even where nobody waits for it any more: it may have been
+        paid for. `close` waits for it.
+
         Args:
             row: What else the line says, for people.
             key: Names the reply.
@@ -81,6 +89,27 @@ class ReplyCache:
         Raises:
             RunError: the line can't be written.
         """
+        asking = asyncio.ensure_future(self._get(row, key, ask))
+        self._asking.add(asking)
+        asking.add_done_callback(self._asked)
+        return await asyncio.shield(asking)
+
+    async def close(self) -> None:
+        """Waits for replies that nobody waits for, `GRACE_S` seconds at most."""
+        if self._asking:
+            _, late = await asyncio.wait(self._asking, timeout=GRACE_S)
+            for asking in late:
+                asking.cancel()
+
+    def _asked(self, asking: asyncio.Future[UserReply]) -> None:
+        self._asking.discard(asking)
+        if not asking.cancelled():
+            # Whoever waited has it; of one that nobody waited for no more is said.
+            asking.exception()
+
+    async def _get(
+        self, row: dict[str, object], key: str, ask: Callable[[], Awaitable[UserReply]]
+    ) -> UserReply:
         lock = self._locks.setdefault(key, asyncio.Lock())
         async with lock:
             if key in self._replies:

@@ -172,7 +172,9 @@ class UserMaker:
         return {f"user/{name}": value for name, value in row.items()}
 
     async def close(self) -> None:
-        """Closes the connections of this event loop."""
+        """Waits for what is recorded and closes the connections of this event loop."""
+        if self.cache is not None:
+            await self.cache.close()
         if self.model is not None:
             await self.model.close()
 
