@@ -13,7 +13,7 @@ from taubench.users import UserConfig, UserMaker
 from turnwise.command import RunError
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary
-from turnwise.users import CacheMiss, ResumableUser, UserReply
+from turnwise.users import CacheMiss, ReplyCache, ResumableUser, UserReply
 
 from .endpoint import config, serving, task, users_with
 
@@ -118,7 +118,7 @@ async def test_episodes_that_say_the_same_at_the_same_time_ask_once(tmp_path: Pa
     assert len(path.read_text().splitlines()) == 2
 
 
-async def test_who_waits_takes_over_when_the_one_who_asks_is_cancelled(tmp_path: Path) -> None:
+async def test_who_waits_has_the_reply_that_one_who_was_cancelled_asked_for(tmp_path: Path) -> None:
     async with serving(lambda messages: "Hi.", delay_s=0.1) as endpoint:
         users = UserMaker(config("llm", endpoint.url, user_cache=tmp_path / "replies.jsonl"))
         first, second = (asyncio.create_task(talk(users)) for _ in range(2))
@@ -126,7 +126,7 @@ async def test_who_waits_takes_over_when_the_one_who_asks_is_cancelled(tmp_path:
         first.cancel()
         assert await second == ["Hi."]
         await users.close()
-    assert len(endpoint.asked) == 2
+    assert len(endpoint.asked) == 1
 
 
 async def test_a_failure_is_not_recorded(tmp_path: Path) -> None:
