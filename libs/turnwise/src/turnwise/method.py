@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 import toolparse
 from pydantic import field_validator
@@ -93,7 +93,8 @@ class Method(ABC, Generic[OptionsT, TaskT]):
     `close` after the last; both run in the event loop of the episodes.
 
     Attributes:
-        Options: Of the method; a run's file and command line are checked by it.
+        Options: Of the method, as its first type parameter has them; a run's file and command line
+            are checked by it.
         name: Names run folders and the section of a run's file; of the class where "".
         fans_out: Whether an episode may have several segments even where no template rewrites
             history.
@@ -113,6 +114,14 @@ class Method(ABC, Generic[OptionsT, TaskT]):
     shipped: ClassVar[Path | None] = None
     preset: ClassVar[Path | None] = None
     may_change: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """A class of `Method[MyOptions, ...]` has those options unless it names others."""
+        super().__init_subclass__(**keywords)
+        for base in () if "Options" in vars(cls) else getattr(cls, "__orig_bases__", ()):
+            for named in get_args(base)[:1]:
+                if isinstance(named, type) and issubclass(named, MethodOptions):
+                    cls.Options = named
 
     def __init__(self, options: OptionsT) -> None:
         """
@@ -209,11 +218,16 @@ class Method(ABC, Generic[OptionsT, TaskT]):
         return {}
 
 
+_told: set[tuple[str, str]] = set()
+"""Bugs that were logged, by method and message."""
+
+
 async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyPolicy) -> Episode:
     """Plays one episode; every failure becomes its ending.
 
     A `BoundaryError` loses the episode where it says, with what was said until then. Any other
-    exception is a bug of the method: it is logged and loses the episode to the environment.
+    exception is a bug of the method: it loses the episode to the environment, and is logged the
+    first time.
 
     Raises:
         ConfigError, PreflightError, RunError: no further episode could be right, or played.
@@ -228,8 +242,11 @@ async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyP
         lost, conversation = Ending.lost(error), error.conversation
     except Exception as error:
         await own_round()
-        logger.exception("episode %s: a bug of %s", rollout.rollout_id, method_name(type(method)))
         what = f"{type(error).__name__}: {error}"
+        name = method_name(type(method))
+        if (name, what) not in _told:
+            _told.add((name, what))
+            logger.exception("episode %s: a bug of %s", rollout.rollout_id, name)
         lost, conversation = Ending.lost(BoundaryError(Boundary.ENVIRONMENT, what)), None
     if conversation is not None and conversation.rollout is rollout:
         episode: Episode = conversation.episode(lost)
@@ -255,7 +272,8 @@ def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:
     try:
         found = getattr(_import(path), attribute)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"method {name}: {error}") from error
+        own = "" if colon else f"; one of your own is named {name}:CLASS"
+        raise ConfigError(f"method {name}: {error}{own}") from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ConfigError(f"method {name}: {path}:{attribute} is no class of turnwise.Method")
     return found

@@ -88,4 +88,5 @@ class Letters(Method[LetterOptions, str]):
 
 def letters(hook: EpisodeHook = lambda rollout: None) -> type[Letters]:
     """The method with a hook and counts of its own."""
-    return type("Letters", (Letters,), {"hook": staticmethod(hook), "__doc__": Letters.__doc__})
+    own = {"hook": staticmethod(hook), "opened": 0, "closed": 0, "__doc__": Letters.__doc__}
+    return type("Letters", (Letters,), own)

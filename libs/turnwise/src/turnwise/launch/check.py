@@ -121,7 +121,9 @@ def policy(config: RunConfig, plan: Plan, folder: Path) -> Iterator[Line]:
     reference = plan.value("--ref-load")
     if reference is not None:
         yield check_reference(
-            "reference", Path(reference), f"make it: {config.method}:convert -- --config FILE"
+            "reference",
+            Path(reference),
+            f"make it with convert: --method {config.method} --config FILE",
         )
 
 

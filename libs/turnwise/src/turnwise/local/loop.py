@@ -90,6 +90,8 @@ async def train(
                 if interrupted():
                     raise Interrupted(f"after step {step}")
                 lost_groups.count_groups(result.groups)
+                if problem := nothing_scored(result.episodes):
+                    raise StopRun(f"step {step}: {problem}")
                 if not last and _is_due(options, step):
                     await _evaluate(trainer, recorder, step)
             final = options.num_rollout

@@ -12,6 +12,7 @@ episode = await play(method, rollout(task), byte_policy(engine))
 """
 
 from turnwise.engine.scripted import ScriptedEngine, fail, reply
+from turnwise.method import play
 from turnwise.testing.tokens import (
     byte_policy,
     byte_profile,
@@ -31,6 +32,7 @@ __all__ = [
     "decode",
     "encode",
     "fail",
+    "play",
     "reply",
     "say",
 ]

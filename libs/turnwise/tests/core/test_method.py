@@ -1,0 +1,52 @@
+"""What a class of a method says by being written, and what becomes of its bugs."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from turnwise.config import ConfigError
+from turnwise.episode import Boundary, Episode
+from turnwise.method import Method, MethodOptions, find_method, play
+from turnwise.policy import AnyPolicy
+from turnwise.rollout import Rollout
+from turnwise.rows import Row
+from turnwise.testing import ScriptedEngine, byte_policy
+
+
+class Turns(MethodOptions):
+    turns: int = 3
+    """Turns."""
+
+
+class Own(Method[Turns, str]):
+    def task(self, row: Row) -> str:
+        return str(row.prompt)
+
+    async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
+        raise KeyError(f"a bug at {self.options.turns}")
+
+
+class Named(Own):
+    class Options(Turns):
+        more: int = 1
+
+
+def test_options_are_those_of_the_type_parameter_unless_others_are_named() -> None:
+    assert Own.Options is Turns and Own.Options().turns == 3
+    assert Named.Options is not Turns and set(Named.Options.model_fields) > {"more", "turns"}
+
+
+async def test_a_bug_loses_each_episode_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    policy = byte_policy(ScriptedEngine([]))
+    with caplog.at_level(logging.ERROR):
+        for number in range(3):
+            rollout = Rollout("t", "t", f"r{number}", "g", number)
+            episode = await play(Own(Turns()), rollout, policy)
+            assert episode.ending.boundary is Boundary.ENVIRONMENT
+    assert caplog.text.count("Traceback") == 1
+
+
+def test_a_name_without_a_class_says_how_one_of_ones_own_is_named() -> None:
+    with pytest.raises(ConfigError, match="one of your own is named my_agent:CLASS"):
+        find_method("my_agent")
