@@ -272,8 +272,11 @@ def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:
     try:
         found = getattr(_import(path), attribute)
     except (ImportError, AttributeError) as error:
-        own = "" if colon else f"; one of your own is named {name}:CLASS"
-        raise ConfigError(f"method {name}: {error}{own}") from error
+        if colon:
+            raise ConfigError(f"method {name}: {error}") from error
+        raise ConfigError(
+            f"method {name}: no {path} here ({error}); one of your own is named {name}:CLASS"
+        ) from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ConfigError(f"method {name}: {path}:{attribute} is no class of turnwise.Method")
     return found

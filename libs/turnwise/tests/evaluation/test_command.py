@@ -288,7 +288,7 @@ def test_a_dry_run_and_help_read_no_weights_and_import_no_torch(tmp_path: Path) 
         )
         found = subprocess.run(
             [sys.executable, "-c", code, "--method", "evaluation.fakes:Echo", *more],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
             cwd=tmp_path,
             capture_output=True,
             text=True,
