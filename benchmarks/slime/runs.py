@@ -122,7 +122,7 @@ class Run:
             time.sleep(POLL_S)
         for one in self.processes(word):
             done = max((row["step"] for row in self.rows() if row["kind"] == "train"), default=0)
-            killed = {"killed": " ".join(one.cmdline())[:80], "when": when, "rollouts": done}
+            killed = {"killed": " ".join(one.cmdline())[:400], "when": when, "rollouts": done}
             one.kill()
             return killed
         return {"killed": None}

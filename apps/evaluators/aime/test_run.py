@@ -151,7 +151,7 @@ def test_a_misspelt_option_of_agentflow_is_named(
     [
         (["--data", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
         (["--data"], "--data: "),
-        (["--method", "agents"], "method agents: No module"),
+        (["--method", "agents"], "method agents: no apps.trainers.agents.method here"),
         (["--n-samples-per-eval-prompt", "0"], "--n-samples-per-eval-prompt: Input should be"),
     ],
 )
