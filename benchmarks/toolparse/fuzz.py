@@ -78,6 +78,9 @@ def seed(folder: Path, names: list[str], write: Any) -> None:
 
 
 def main() -> None:
+    if "--help" in sys.argv:
+        print(__doc__)
+        return
     atheris = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["toolparse"]):
         toolparse = importlib.import_module("toolparse")

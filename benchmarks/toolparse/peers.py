@@ -15,10 +15,10 @@ does; the arguments of toolparse are decoded in the column behind. The factor is
 
 from __future__ import annotations
 
+import argparse
 import functools
 import importlib
 import json
-import sys
 import time
 import timeit
 from collections.abc import Callable, Iterator
@@ -182,7 +182,9 @@ def streams(formats: tuple[str, ...]) -> Iterator[str]:
 
 
 def main() -> None:
-    formats = tuple(sys.argv[1:]) or FORMATS
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.toolparse.peers")
+    parser.add_argument("formats", nargs="*", default=FORMATS, help="names of formats")
+    formats = tuple(parser.parse_args().formats)
     for line in rows(formats):
         print(line, flush=True)
     for line in streams(formats):

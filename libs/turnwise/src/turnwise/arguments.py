@@ -236,6 +236,13 @@ def without_option(argv: Sequence[str], flag: str) -> list[str]:
     return kept
 
 
+NAMING = (
+    "--method: name one of apps/trainers, or the import path package.module:Class of your own;"
+    " --help after it lists its options"
+)
+"""What a command of any method says where none is named."""
+
+
 def of_any_method(
     command: Callable[[str, Sequence[str]], int | None],
 ) -> Callable[[Sequence[str]], int | None]:
@@ -243,11 +250,11 @@ def of_any_method(
 
     def run(argv: Sequence[str]) -> int | None:
         method = named_option(argv, "--method")
+        if method is None and set(HELP) & set(argv):
+            print(f"usage: --method NAME [--OPTION VALUE ...]\n\n{NAMING}")
+            return 0
         if method is None:
-            raise ConfigError(
-                "--method: name one of apps/trainers, or package.module:Class of your own; --help"
-                " after it lists its options"
-            )
+            raise ConfigError(NAMING)
         return command(method, without_option(argv, "--method"))
 
     return run

@@ -18,7 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from turnwise.arguments import named_option, parse_args, parse_sections, without_option
+from turnwise.arguments import (
+    HELP,
+    NAMING,
+    named_option,
+    parse_args,
+    parse_sections,
+    without_option,
+)
 from turnwise.command import run_command
 from turnwise.config import ConfigError, field_names, load_toml
 from turnwise.evaluation.benchmark import Benchmark
@@ -90,10 +97,9 @@ class _Line:
         name = method or named_option(argv, "--method") or started.get("method")
         name = name or benchmark.method
         if not isinstance(name, str | type) or not name:
-            raise ConfigError(
-                "--method: name one of apps/trainers, or the import path package.module:Class of"
-                " your own; --help after it lists its options"
-            )
+            if any(_given(argv, flag) for flag in HELP):
+                parse_args(benchmark.Options, HELP, prog="evaluate", description=NAMING)
+            raise ConfigError(NAMING)
         own = benchmark.methods.get(name) if isinstance(name, str) else None
         self.cls = own or find_method(name)
         self._benchmark, self._section = benchmark, method_name(self.cls)

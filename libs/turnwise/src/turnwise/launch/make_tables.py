@@ -17,6 +17,7 @@ that the models' scripts use are added with the owner `image`.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -93,10 +94,12 @@ def model_rows(checkout: Path, commit: str) -> Iterator[str]:
 
 def main(argv: list[str]) -> None:
     """Writes both tables beside this file."""
-    if len(argv) != 2:
-        raise SystemExit("usage: python -m turnwise.launch.make_tables FLAGS_JSON SLIME_CHECKOUT")
-    facts = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
-    models = list(model_rows(Path(argv[1]), facts["slime_commit"]))
+    parser = argparse.ArgumentParser(prog="python -m turnwise.launch.make_tables")
+    parser.add_argument("flags_json", type=Path, help="the flags of slime's argument parsers")
+    parser.add_argument("slime_checkout", type=Path, help="a folder with slime at that commit")
+    given = parser.parse_args(argv)
+    facts = json.loads(given.flags_json.read_text(encoding="utf-8"))
+    models = list(model_rows(given.slime_checkout, facts["slime_commit"]))
     for name, lines in (
         ("slime_flags.tsv", flag_rows(facts, models)),
         ("slime_models.tsv", models),
