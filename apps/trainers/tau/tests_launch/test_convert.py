@@ -57,6 +57,7 @@ megatron-dir = "/megatron"
 [cluster]
 colocate = true
 [rollout]
+prompt-data = "/data/rows.jsonl"
 num-rollout = 1
 rollout-batch-size = 4
 rollout-max-context-len = 4096

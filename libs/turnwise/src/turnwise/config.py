@@ -16,6 +16,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+MAX_NAMES = 16
+"""So many names are listed where none is near: more of them hide what was wrong."""
+
 
 class ConfigError(ValueError):
     """What a person asked for can't be done as asked; the message says what to change."""
@@ -179,12 +182,15 @@ def explain(error: ValidationError, name: Callable[[Place], str] | None = None) 
 
 
 def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """A hint for a name that is not known: the nearest one, or all of them."""
+    """A hint for a name that is not known: the nearest one, or all of them where they are few."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     if near:
         return f"did you mean {prefix}{near[0]!s}?" if prefix else f"did you mean {near[0]!r}?"
-    return f"there are {', '.join(f'{prefix}{one}' for one in names)}"
+    shown = ", ".join(f"{prefix}{one}" for one in names[:MAX_NAMES])
+    if len(names) <= MAX_NAMES:
+        return f"there are {shown}"
+    return f"there are {shown} and {len(names) - MAX_NAMES} more, which --help lists"
 
 
 def _value(key: str, annotation: Any, words: Sequence[str]) -> Any:

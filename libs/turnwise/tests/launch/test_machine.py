@@ -18,6 +18,7 @@ name = "qwen3-8B"
 actor-num-gpus-per-node = 4
 colocate = true
 [rollout]
+prompt-data = "/data/rows.jsonl"
 num-rollout = 100
 rollout-batch-size = 4
 rollout-max-context-len = 4096
@@ -26,6 +27,7 @@ tensor-model-parallel-size = 2
 [misc]
 accumulate-allreduce-grads-in-fp32 = true
 [ckpt]
+hf-checkpoint = "/model"
 save = "/checkpoints/run"
 save-interval = 20
 [sglang]

@@ -19,12 +19,14 @@ name = "qwen3-4B"
 actor-num-gpus-per-node = 2
 colocate = true
 [rollout]
+prompt-data = "/data/rows.jsonl"
 num-rollout = 2
 rollout-batch-size = 4
 rollout-max-context-len = 4096
 n-samples-per-prompt = 2
 global-batch-size = 8
 [ckpt]
+hf-checkpoint = "/model"
 ref-load = "/ckpt/ref"
 load = "/ckpt/run"
 save = "/ckpt/run"
@@ -97,6 +99,8 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         "--rollout-batch-size": ["1"],
         "--num-rollout": ["1"],
         "--rollout-max-context-len": ["9"],
+        "--hf-checkpoint": ["/model"],
+        "--prompt-data": ["/data/rows.jsonl"],
         "--colocate": [],
     }
     check_rules(options)
@@ -168,6 +172,8 @@ def test_what_cannot_work_is_refused_with_the_mend(
         ("save = ", "save-interval = 5\nsaves = ", "unknown flag of slime 'saves'"),
         ("rollout-batch-size = 4", "", "rollout-batch-size: is needed"),
         ("num-rollout = 2", "", "num-rollout: is needed (or num-epoch)"),
+        ('hf-checkpoint = "/model"', "", "hf-checkpoint: is needed"),
+        ('prompt-data = "/data/rows.jsonl"', "", "prompt-data: is needed"),
         ("rollout-max-context-len = 4096", "", "rollout-max-context-len: is needed, the tokens"),
         ('save = "/ckpt/run"', "save-interval = 5", "save-interval: needs save"),
         ('ref-load = "/ckpt/ref"', "use-kl-loss = true", "ref-load: is needed for the KL"),

@@ -103,10 +103,12 @@ megatron-dir = "/megatron"
 actor-num-gpus-per-node = 1
 colocate = true
 [rollout]
+prompt-data = "/data/rows.jsonl"
 num-rollout = 1
 rollout-batch-size = 4
 rollout-max-context-len = 4096
 [ckpt]
+hf-checkpoint = "/model"
 ref-load = "{slime}"
 """
 

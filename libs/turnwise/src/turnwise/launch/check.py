@@ -3,8 +3,9 @@
     ./pants run apps/trainers/tau:check -- --config FILE [slime's flags that go before the file]
 
 Prints a table in under a minute: a verdict for each line and what to do about it. Exit code 3 if
-any line fails. Nothing is started or written. The lines on flags, policy, machine and versions are
-the same for every method; the others are the method's own (`Method.checks`).
+any line fails, 2 if the file can't be read as a run's. Nothing is started or written. The lines on
+flags, policy, machine and versions are the same for every method; the others are the method's own
+(`Method.checks`).
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def policy(config: RunConfig, plan: Plan, folder: Path) -> Iterator[Line]:
 
 
 def check(method: str, argv: Sequence[str]) -> int:
-    """The command of a method: 0 if every line holds, 3 if one fails."""
+    """The command of a method: 0 if every line holds, 3 if one fails, 2 if the file is none."""
     parser = argparse.ArgumentParser(
         prog="check",
         allow_abbrev=False,
@@ -144,11 +145,13 @@ def check(method: str, argv: Sequence[str]) -> int:
         plan = make_plan(config, run_dir=run_dir)
         checks = make_checks(config, plan, run_dir)
     except ConfigError as error:
-        lines = [fail("configuration", str(error), "change what the message names")]
-    else:
-        sections = ", ".join(config.options)
-        hooks = sum(word.startswith("turnwise.slime.") for word in plan.arguments)
-        lines = [ok("configuration", f"{given.config}: {sections}; {hooks} hooks of ours")]
-        lines += run_checks(checks)
+        print_table(
+            [fail("configuration", str(error), "change what the message names")], sys.stdout
+        )
+        return 2
+    sections = ", ".join(config.options)
+    hooks = sum(word.startswith("turnwise.slime.") for word in plan.arguments)
+    lines = [ok("configuration", f"{given.config}: {sections}; {hooks} hooks of ours")]
+    lines += run_checks(checks)
     print_table(lines, sys.stdout)
     return 3 if any(line.verdict == "FAIL" for line in lines) else 0

@@ -66,6 +66,16 @@ def length_of_run(options: Options) -> None:
         raise ConfigError("num-rollout: is needed (or num-epoch); it is the length of the run")
 
 
+def policy_and_rows_are_named(options: Options) -> None:
+    """slime's parser takes a line without them, and its job then dies minutes later."""
+    for flag, what in (
+        ("hf-checkpoint", "the Hugging Face folder of the policy"),
+        ("prompt-data", "the rows to train on"),
+    ):
+        if f"--{flag}" not in options:
+            raise ConfigError(f"{flag}: is needed; it is {what}")
+
+
 def sampling_is_a_policy(options: Options) -> None:
     temperature = number(options, "--rollout-temperature", 1.0)
     if temperature <= 0:
@@ -186,6 +196,7 @@ def attention_fits(options: Options) -> None:
 RULES: tuple[Callable[[Options], None], ...] = (
     batches_divide,
     length_of_run,
+    policy_and_rows_are_named,
     sampling_is_a_policy,
     gpus_divide,
     engines_divide,
