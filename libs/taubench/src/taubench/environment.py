@@ -101,14 +101,14 @@ class GroundTruth:
     observations: tuple[tuple[Action, str], ...]
 
 
-def _json_copy(value: Any, depth: int = 0) -> Any:
+def json_copy(value: Any, depth: int = 0) -> Any:
     """A copy that shares nothing mutable: tools store what they are given."""
     if depth > MAX_ARGUMENT_DEPTH:
         raise ValueError(f"arguments are nested more than {MAX_ARGUMENT_DEPTH} levels deep")
     if isinstance(value, dict):
-        return {key: _json_copy(element, depth + 1) for key, element in value.items()}
+        return {key: json_copy(element, depth + 1) for key, element in value.items()}
     if isinstance(value, list):
-        return [_json_copy(element, depth + 1) for element in value]
+        return [json_copy(element, depth + 1) for element in value]
     if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:
         raise ValueError(f"arguments hold an integer of more than {MAX_INTEGER_BITS} bits")
     if value is None or isinstance(value, (str, int, float)):
@@ -131,7 +131,7 @@ def _run_tool(domain: str, state: State, action: Action) -> str:
         if action.error is not None:
             text: Any = f"Error: {action.error}"
         elif action.name in (tools := _tools(domain)):
-            text = tools[action.name](data=state, **_json_copy(dict(action.kwargs)))
+            text = tools[action.name](data=state, **json_copy(dict(action.kwargs)))
             if not isinstance(text, str):
                 text = f"Error: {action.name} gave no result"
         else:

@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.users import Exchange, UserReply
@@ -124,7 +124,13 @@ class _Progress:
 
 
 class OfflineUser:
-    """See the module's docstring. Implements `ResumableUser`; `reset` starts the next task."""
+    """See the module's docstring. Implements `ResumableUser`; `reset` starts the next task.
+
+    Attributes:
+        version: Names the rules; a subclass with rules of its own has its own.
+    """
+
+    version: ClassVar[str] = VERSION
 
     def __init__(
         self, *, opening: Opening = "request", closing_turns: int = 1, patience: int = 3
@@ -165,7 +171,7 @@ class OfflineUser:
             "patience": (self._patience, 3),
         }
         chosen = [f"{key}={value}" for key, (value, default) in options.items() if value != default]
-        return f"{VERSION}({','.join(chosen)})" if chosen else VERSION
+        return f"{self.version}({','.join(chosen)})" if chosen else self.version
 
     async def reset(self, task: Task) -> str:
         """See `User`.
