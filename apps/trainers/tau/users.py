@@ -24,9 +24,7 @@ def make_users(config: UserConfig, services: Services) -> UserMaker:
     return made_here(config, services, lambda found: UserMaker(found, environ=services.environ))
 
 
-def made_here(
-    config: ConfigT, services: Services, make: Callable[[ConfigT], MakerT]
-) -> MakerT:
+def made_here(config: ConfigT, services: Services, make: Callable[[ConfigT], MakerT]) -> MakerT:
     """What `make` makes of the users where they are served here.
 
     Raises:

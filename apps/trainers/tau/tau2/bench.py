@@ -12,6 +12,7 @@ from typing import Any
 
 import tokendelta
 from taubench.tau2 import (
+    flags,
     noop_baseline,
     supports_solo,
     system_prompt,
@@ -48,8 +49,7 @@ JUDGE = "judge"
 
 
 class Tau2Bench(Method[TauOptions, Job]):
-    """A tool-calling agent that serves the users of τ²-bench; see `apps.trainers.tau.tau2.episode`.
-    """
+    """An agent that serves the users of τ²-bench; see `apps.trainers.tau.tau2.episode`."""
 
     name = "tau"
 
@@ -64,7 +64,8 @@ class Tau2Bench(Method[TauOptions, Job]):
         """
         if options.agent_strategy != "tool-calling":
             raise ConfigError(
-                f"agent-strategy: τ²-bench is played with tool-calling, not {options.agent_strategy}"
+                "agent-strategy: τ²-bench is played with tool-calling, not "
+                f"{options.agent_strategy}"
             )
         if options.prompt != "full":
             raise ConfigError("prompt: compact shows retail of τ-bench alone; τ²-bench has full")
@@ -122,7 +123,7 @@ class Tau2Bench(Method[TauOptions, Job]):
         rows = make_rows(options.env, self._split, self.task_set)
         if options.include_failing_ground_truth:
             return rows
-        return [row for row in rows if not self.task(row).task.flags.gold_fails]
+        return [row for row in rows if not flags(self.task(row).task).gold_fails]
 
     def tools(self) -> Sequence[Mapping[str, Any]]:
         """See `Method`."""
@@ -252,4 +253,6 @@ class Tau2Bench(Method[TauOptions, Job]):
 def needs_judge(job: Job) -> bool:
     """Whether the reward hangs on NL assertions."""
     criteria = job.task.criteria
-    return criteria is not None and "NL_ASSERTION" in criteria.basis and bool(criteria.nl_assertions)
+    return (
+        criteria is not None and "NL_ASSERTION" in criteria.basis and bool(criteria.nl_assertions)
+    )

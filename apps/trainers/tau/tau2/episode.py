@@ -1,10 +1,11 @@
 """One τ²-bench episode: the loop for training and evaluation, on every backend.
 
 1. The prompt is the instructions with the policy document, the tools, and what the agent is taken
-   to have said first. Solo, the user's tools are among them and a ticket stands in the user's place.
-2. The user speaks, or calls tools of its own (telecom's phone) until it speaks; it is awaited here.
-3. The policy is asked (`turnwise.conversation`). Its calls all run, in order; words beside them reach
-   nobody. Words alone go to the user.
+   to have said first. Solo, the user's tools are among them and a ticket is in the user's place.
+2. The user speaks, or calls tools of its own (telecom's phone) until it speaks; it is awaited
+   here and never inside of the environment.
+3. The policy is asked (`turnwise.conversation`). Its calls all run, in order; words beside them
+   reach nobody. Words alone go to the user.
 4. Solo, the call `done` ends it; else the user alone can, by a marker.
 
 | what happens                                            | ending           | score            |
@@ -42,6 +43,7 @@ from taubench.tau2 import (
     tool_schemas,
 )
 from taubench.tau2.messages import Message
+from taubench.tau2.shown import for_judge
 from taubench.tau2.users import read_turn, tool_results, words_of_agent
 from turnwise.conversation import Conversation, Overflow
 from turnwise.conversation import Turn as Sampled
@@ -84,8 +86,8 @@ async def run_episode(
         judge: Tells NL assertions; without it they are taken as met.
 
     `Episode.metrics` has beside the conversation's `steps`, `tool_errors`, `user_replies`,
-    `user_calls`, `user_s` in seconds, `part/NAME` of each component of the score, `overflow/tool` or
-    `overflow/user` where a message of theirs did not fit, and what user and judge used
+    `user_calls`, `user_s` in seconds, `part/NAME` of each component of the score,
+    `overflow/tool` or `overflow/user` where a message of theirs did not fit, and what user and judge used
     (`turnwise.models.meter`). `info` has the names of user and tasks, the termination, what was
     missed, and with `keep_trajectory` the conversation in upstream's form.
     """
@@ -309,27 +311,9 @@ class _Run:
 
 def missed(score: Score) -> list[str]:
     """What of a score's parts is not met, for people."""
-    checks = (*score.env_assertions, *score.actions, *score.communicated, *score.nl_assertions)
+    checks = (*score.assertions, *score.actions, *score.communicated, *score.nl_assertions)
     found = [str(check.what) for check in checks if check.met is False]
     return [*(["the database"] if score.components.get("DB") == 0 else []), *found]
-
-
-def for_judge(history: Sequence[Message]) -> list[dict[str, Any]]:
-    """A conversation as the judge is shown it: who said, called or got what."""
-    names = {"assistant": "agent", "user": "customer"}
-    shown: list[dict[str, Any]] = []
-    for message in history:
-        if message.role == "tool":
-            shown.append({f"result for {names[message.side]}": message.content or ""})
-            continue
-        speaker = names[message.role]
-        if message.has_text:
-            shown.append({speaker: message.content})
-        shown += [
-            {f"{speaker} calls": call.name, "arguments": dict(call.arguments)}
-            for call in message.calls
-        ]
-    return shown
 
 
 def _for_prompt(history: Sequence[Message]) -> list[dict[str, Any]]:
