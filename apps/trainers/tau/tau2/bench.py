@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokendelta
 from taubench.tau2 import (
+    Tau2Task,
     flags,
     noop_baseline,
     supports_solo,
@@ -43,6 +44,10 @@ from apps.trainers.tau.tau2.jobs import (
     tasks_of,
 )
 from apps.trainers.tau.users import ask_users, made_here
+
+if TYPE_CHECKING:
+    from turnwise.launch.plan import Plan
+    from turnwise.preflight import Check
 
 ASK_DEADLINE_S = 60.0
 JUDGE = "judge"
@@ -128,7 +133,11 @@ class Tau2Bench(Method[TauOptions, Job]):
     def tools(self) -> Sequence[Mapping[str, Any]]:
         """See `Method`."""
         domain, solo = place(self.options.env)
-        return tool_schemas(domain, self.task_set, solo)
+        return tool_schemas(domain, self.task_set, solo=solo)
+
+    def tasks(self) -> Sequence[Tau2Task]:
+        """The tasks of the split that rows without a split are of."""
+        return tasks_of(self.options.env, self._split, self.task_set)
 
     def about(self) -> str:
         """See `Method`."""
@@ -141,7 +150,7 @@ class Tau2Bench(Method[TauOptions, Job]):
         ordered = sorted(tasks, key=lambda job: len(job.task.ticket or ""))
         kinds = {(job.task.domain, job.solo): job for job in ordered}
         for (domain, solo_mode), job in kinds.items():
-            tools = tool_schemas(domain, job.task.task_set, solo_mode)
+            tools = tool_schemas(domain, job.task.task_set, solo=solo_mode)
             session = tokendelta.Session(profile, tools=tools)
             system = {"role": "system", "content": system_prompt(job.task, solo=solo_mode)}
             prompt = session.start([system, {"role": "user", "content": ""}])
@@ -217,6 +226,12 @@ class Tau2Bench(Method[TauOptions, Job]):
         if refusal and episode.score is None:
             raise StopRun(f"user.spend-cap-usd: {refusal}")
         return episode
+
+    def checks(self, plan: Plan) -> Mapping[str, Check]:
+        """See `Method`."""
+        from apps.trainers.tau.tau2.checks import make_checks
+
+        return make_checks(self, plan)
 
     def metrics(self) -> Mapping[str, float]:
         """Requests, tokens, US dollars, repeats and cache hits of users and judge."""

@@ -87,16 +87,16 @@ async def run_episode(
 
     `Episode.metrics` has beside the conversation's `steps`, `tool_errors`, `user_replies`,
     `user_calls`, `user_s` in seconds, `part/NAME` of each component of the score,
-    `overflow/tool` or `overflow/user` where a message of theirs did not fit, and what user and judge used
-    (`turnwise.models.meter`). `info` has the names of user and tasks, the termination, what was
-    missed, and with `keep_trajectory` the conversation in upstream's form.
+    `overflow/tool` or `overflow/user` where a message of theirs did not fit, and what user and
+    judge used (`turnwise.models.meter`). `info` has the names of user and tasks, the termination,
+    what was missed, and with `keep_trajectory` the conversation in upstream's form.
     """
     task, solo = rollout.task.task, rollout.task.solo
     run = _Run(rollout, options, make_user, judge)
     talk = Conversation(
         policy,
         rollout,
-        tools=tool_schemas(task.domain, task.task_set, solo),
+        tools=tool_schemas(task.domain, task.task_set, solo=solo),
         deadline_s=options.engine_deadline_s,
     )
     with metering() as used:

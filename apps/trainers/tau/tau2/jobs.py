@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from taubench.source import SourceError
-from taubench.tau2 import TASK_SETS, Tau2Task, default_task_set, load_tasks, splits
+from taubench.tau2 import TASK_SETS, Tau2Task, default_task_set, flags, load_tasks, splits
 from turnwise.config import ConfigError
 from turnwise.rows import Row
 
@@ -141,3 +141,23 @@ def read_job(row: Row, env: str, split: str, task_set: str | None) -> Job:
             f"{where}: the task is not {task.key} as it is here; write the rows anew: tau:prepare"
         )
     return Job(task, place(env)[1])
+
+
+def files_of(env: str, given: str | None) -> list[tuple[str, list[tuple[Row, bool]]]]:
+    """What `prepare` writes: rows by split, each with whether the task's own solution passes.
+
+    Raises:
+        ConfigError: there is no such version, or the data is missing.
+    """
+    task_set, names = task_set_of(env, given), split_names(env)
+    wanted = [name for name in ("train", "test", REST) if name in names] or list(names)
+    return [
+        (
+            split,
+            [
+                (make_row(env, split, index, task), not flags(task).gold_fails)
+                for index, task in enumerate(tasks_of(env, split, task_set))
+            ],
+        )
+        for split in wanted
+    ]
