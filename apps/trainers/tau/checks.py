@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from turnwise.method import Services
 from turnwise.preflight import Check, Line, fail, note, ok, skip
 from turnwise.rows import Row
 from turnwise.rows.files import records
+from turnwise.users import Scenario
 
 from apps.trainers.tau.options import TauOptions
 from apps.trainers.tau.users import ask_users, make_users
@@ -26,7 +28,7 @@ from apps.trainers.tau.users import ask_users, make_users
 if TYPE_CHECKING:
     from turnwise.launch.plan import Plan
 
-    from apps.trainers.tau.method import TauMethod
+    from apps.trainers.tau.bench import TauBench
 
 ASK_DEADLINE_S = 20.0
 # List prices in US dollars per million tokens read and written. Gemini's as its pricing page said
@@ -42,18 +44,50 @@ TURNS, TOKENS_A_TURN, RULES_TOKENS, REPLY_TOKENS = 7, 100, 250, 40
 CHARS_A_TOKEN = 4
 
 
-def make_checks(method: TauMethod, plan: Plan) -> dict[str, Check]:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a policy is shown of a benchmark.
+
+    Attributes:
+        system, tools: Of the first prompt.
+        strategy: How it is prompted.
+        example: Name and arguments of a call that a task needs; None where there are no tools.
+    """
+
+    system: str
+    tools: Sequence[Mapping[str, Any]]
+    strategy: str
+    example: tuple[str, Mapping[str, Any]] | None
+
+
+def make_checks(method: TauBench, plan: Plan) -> dict[str, Check]:
     """The checks by the names of their lines."""
-    folder = Path(plan.value("--hf-checkpoint") or "")
     return {
-        "template": lambda: template(method.options, plan, folder),
+        "template": lambda: template(method.options, shown(method.options), plan),
         "data": lambda: data(method, plan),
         "user": lambda: check_user(method.options, plan),
     }
 
 
-def template(tau: TauOptions, plan: Plan, folder: Path) -> Iterator[Line]:
+def shown(tau: TauOptions) -> Shown:
+    """What tau-bench shows."""
+    tools = tau.view.tools(tau.env)
+    names = {tool["function"]["name"] for tool in tools}
+    example = next(
+        (
+            (action.name, action.kwargs)
+            for task in load_tasks(tau.env, tau.row_split)
+            for action in task.actions
+            if action.kwargs and action.name in names
+        ),
+        None,
+    )
+    return Shown(tau.view.system(tau.env), tools, tau.agent_strategy, example)
+
+
+def template(tau: TauOptions, shown: Shown, plan: Plan) -> Iterator[Line]:
     """The chat template and how tool calls look in it."""
+    folder = Path(plan.value("--hf-checkpoint") or "")
     if not folder.is_dir():
         yield skip("template", f"{folder} is no folder")
         return
@@ -63,12 +97,12 @@ def template(tau: TauOptions, plan: Plan, folder: Path) -> Iterator[Line]:
         said = " ".join(str(error).split())[:200]
         yield fail("template", f"no tokenizer from {folder}: {said}", "download the model again")
         return
-    yield from check_template(tokenizer, tau)
+    yield from check_template(tokenizer, shown)
     if tokenizer.chat_template:
-        yield check_tool_format(tokenizer, tau, plan)
+        yield check_tool_format(tokenizer, tau.tool_format, shown, plan)
 
 
-def data(method: TauMethod, plan: Plan) -> Iterator[Line]:
+def data(method: TauBench, plan: Plan) -> Iterator[Line]:
     """The data files, the grader on their tasks, and what the user will cost."""
     path = plan.value("--prompt-data")
     if path is None:
@@ -88,22 +122,29 @@ def data(method: TauMethod, plan: Plan) -> Iterator[Line]:
         yield check_price(method.options, plan, tasks)
 
 
-def check_rows(name: str, path: str, method: TauMethod, plan: Plan) -> tuple[Line, list[Task]]:
-    """The line on a data file and the tasks that its rows name, by whole numbers too, as slime
-    hands them on."""
-    mend = 'write it with: tau:prepare -- --local-dir DIR, and set [rollout] input-key = "index"'
+def read_rows(path: str, plan: Plan) -> Iterator[Row]:
+    """The rows of a data file, by whole numbers too, as slime hands them on.
+
+    Raises:
+        ConfigError: naming the place of what is no row.
+    """
     prompt = plan.value("--input-key") or "input"
     metadata = plan.value("--metadata-key") or "metadata"
+    for one in records(path):
+        if prompt not in one.fields:
+            raise ConfigError(f"{one.where}: no {prompt!r}")
+        more = one.fields.get(metadata) or {}
+        if not isinstance(more, Mapping):
+            raise ConfigError(f"{one.where}: {metadata}: expected an object")
+        yield Row(one.fields[prompt], metadata=more, where=one.where)
+
+
+def check_rows(name: str, path: str, method: TauBench, plan: Plan) -> tuple[Line, list[Task]]:
+    """The line on a data file, and the tasks that its rows name."""
+    mend = 'write it with: tau:prepare -- --local-dir DIR, and set [rollout] input-key = "index"'
     tasks = []
     try:
-        for one in records(path):
-            if prompt not in one.fields:
-                raise ConfigError(f"{one.where}: no {prompt!r}")
-            more = one.fields.get(metadata) or {}
-            if not isinstance(more, Mapping):
-                raise ConfigError(f"{one.where}: {metadata}: expected an object")
-            row = Row(one.fields[prompt], metadata=more, where=one.where)
-            tasks.append(method.task(row))
+        tasks = [method.task(row) for row in read_rows(path, plan)]
     except ConfigError as error:
         return fail(name, str(error), mend), []
     if not tasks:
@@ -157,9 +198,9 @@ def load_tokenizer(folder: Path) -> Any:
     )
 
 
-def check_template(tokenizer: Any, tau: TauOptions) -> Iterator[Line]:
+def check_template(tokenizer: Any, shown: Shown) -> Iterator[Line]:
     """Lines on the chat template: what its audit finds and how it shows a tool call."""
-    tools = tau.view.tools(tau.env)
+    tools = shown.tools
     try:
         profile = tokendelta.Profile.from_tokenizer(tokenizer, tools=tools)
     except tokendelta.TokenDeltaError as error:
@@ -184,9 +225,9 @@ def check_template(tokenizer: Any, tau: TauOptions) -> Iterator[Line]:
         yield ok("template", f"{said}it only appends")
 
 
-def check_tool_format(tokenizer: Any, tau: TauOptions, plan: Plan) -> Line:
+def check_tool_format(tokenizer: Any, given: str | None, shown: Shown, plan: Plan) -> Line:
     """Whether a call that the template shows is read back as it was, and the prompt fits."""
-    tools, system = tau.view.tools(tau.env), tau.view.system(tau.env)
+    tools = list(shown.tools)
 
     def render(messages: list[dict[str, Any]], generation: bool) -> str:
         return str(
@@ -195,37 +236,31 @@ def check_tool_format(tokenizer: Any, tau: TauOptions, plan: Plan) -> Line:
             )
         )
 
-    before = [{"role": "system", "content": system}, {"role": "user", "content": "Hello."}]
+    before = [{"role": "system", "content": shown.system}, {"role": "user", "content": "Hello."}]
     prompt = render(before, True)
-    if not tools:
-        return _check_room(tokenizer, prompt, f"{tau.agent_strategy} needs none", plan)
+    if shown.example is None:
+        return _check_room(tokenizer, prompt, f"{shown.strategy} needs none", plan)
     server = plan.value("--sglang-tool-call-parser")
     template = tokenizer.chat_template
     likely = toolparse.detect(template) if isinstance(template, str) else None
     # As the hooks choose it.
-    used = tau.tool_format or server or likely
+    used = given or server or likely
     if used is None:
         found = "the chat template writes no tool calls that are known here"
         return fail("tool format", found, "set [tau] tool-format")
     mend = f"set [tau] tool-format = {likely!r}" if likely else "set [tau] tool-format"
-    shown_tools = {tool["function"]["name"] for tool in tools}
-    action = next(
-        action
-        for task in load_tasks(tau.env, tau.row_split)
-        for action in task.actions
-        if action.kwargs and action.name in shown_tools
-    )
-    call = {"name": action.name, "arguments": dict(action.kwargs)}
+    name, arguments = shown.example
+    call = {"name": name, "arguments": dict(arguments)}
     turn = {
         "role": "assistant",
         "content": "",
         "tool_calls": [{"type": "function", "function": call}],
     }
-    shown = render([*before, turn], False)
-    start = len(os.path.commonprefix([prompt, shown]))
-    parsed = toolparse.parse(shown[start:], format=used, tools=tools)
+    rendered = render([*before, turn], False)
+    start = len(os.path.commonprefix([prompt, rendered]))
+    parsed = toolparse.parse(rendered[start:], format=used, tools=tools)
     read = [(one.name, one.arguments) for one in parsed.calls]
-    if read != [(action.name, dict(action.kwargs))]:
+    if read != [(name, dict(arguments))]:
         why = parsed.errors[0].message if parsed.errors else f"read {read or 'no call'}"
         return fail("tool format", f"{used} does not read the template's own call: {why}", mend)
     return _check_room(tokenizer, prompt, f"{used} reads the template's call back", plan)
@@ -289,7 +324,7 @@ def _check_served(model: str, plan: Plan) -> Line:
     return ok("user", f"slime serves {model}; it is asked once the run has started")
 
 
-def check_price(tau: TauOptions, plan: Plan, tasks: Sequence[Task]) -> Line:
+def check_price(tau: TauOptions, plan: Plan, tasks: Sequence[Scenario]) -> Line:
     """What the simulated customer of the whole run may cost, by list prices."""
     if tau.user.strategy == "offline" or tau.user.sglang or tau.user.user_replay:
         return ok("price", "the customer costs nothing")

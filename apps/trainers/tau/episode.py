@@ -159,7 +159,7 @@ class _Run:
             content,
             calls,
             errors=[error.message for error in errors],
-            several=self.options.several_calls,
+            several=self.options.several_calls or "first",
         )
         self._unreadable = self._unreadable + 1 if errors and not read else 0
         self._counts["tool_calls"] += sum(name != RESPOND for name, _ in calls)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from taubench.actions import SeveralCalls
@@ -11,7 +12,15 @@ from taubench.source import SPLITS
 from taubench.strategies import Strategy, strategy_view
 from taubench.users import UserConfig
 from turnwise.method import MethodOptions
+from turnwise.models import JudgeModelConfig
 
+Env = Literal[
+    "retail", "airline", "tau2-retail", "tau2-airline", "tau2-telecom", "tau2-telecom-workflow",
+    "tau2-telecom-solo", "tau2-mock",
+]  # fmt: skip
+TAU2 = "tau2-"
+TAU2_ENVS = tuple(env for env in get_args(Env) if env.startswith(TAU2))
+TaskSplit = Literal["train", "dev", "test", "base", "full", "small", "rest"]
 TURNS = {"compact": 8, "full": 30}
 """Most turns of an episode by the prompt: upstream's tasks take up to 30."""
 USER_DEADLINE_S = 120.0
@@ -20,24 +29,36 @@ USER_SHARE = 11 / 12
 the endpoint did, the episode's only that nothing came."""
 
 
+def is_tau2(env: object) -> bool:
+    """Whether a data row's or a run's `env` is one of τ²-bench."""
+    return isinstance(env, str) and env.startswith(TAU2)
+
+
 class TauOptions(MethodOptions):
     """The same names, meanings and defaults on every backend and in evaluation."""
 
-    env: Literal["retail", "airline"] = "retail"
-    """Domain of the tasks. A data row that names another one goes before it."""
-    task_split: Literal["train", "dev", "test"] | None = None
+    env: Env = "retail"
+    """Benchmark and domain of the tasks. A data row that names another one goes before it."""
+    task_split: TaskSplit | None = None
     """Split of data rows that name none; where not given train, or test for airline, which has no
-    other."""
+    other. τ²-bench has base (train and test), full and small, and rest: full without base."""
+    task_set: Literal["v1.0", "26.3"] | None = None
+    """Version of τ²-bench's tasks; where not given the newest of the domain."""
     prompt: Literal["full", "compact"] = "full"
     """What the policy is shown: the whole policy document, or a short prompt with five tools of
     retail for policies of a few million parameters."""
     agent_strategy: Strategy = "tool-calling"
     """How the policy is prompted and its text read. few-shot leaves the tasks that it shows out."""
-    several_calls: SeveralCalls = "first"
-    """What to do with more than one call in a turn."""
+    several_calls: SeveralCalls | None = None
+    """What to do with more than one call in a turn; where not given `first`, and `all` in τ²-bench,
+    as upstream does."""
     max_turns: int | None = Field(default=None, ge=1)
     """Sampled turns after which an episode stops; where not given 8 with the compact prompt, 30
-    with the full one."""
+    with the full one; in τ²-bench max-steps alone counts then."""
+    max_steps: int = Field(default=200, ge=1)
+    """τ²-bench: messages of both sides and rounds of tool calls, after which an episode stops."""
+    max_errors: int = Field(default=10, ge=1)
+    """τ²-bench: failed calls of both sides in all, after which an episode stops."""
     max_format_errors: int = Field(default=3, ge=1)
     """Turns in a row without a readable call after which an episode stops."""
     engine_deadline_s: float = Field(default=600.0, gt=0)
@@ -50,6 +71,18 @@ class TauOptions(MethodOptions):
     """[tau.user]: who plays the user."""
     include_failing_ground_truth: bool = False
     """Train also on tasks whose annotated write fails."""
+    nl_assertions: Literal["judge", "met"] = "judge"
+    """τ²-bench: sentences that must be true of a conversation are told by the judge, or taken as
+    met, which is said beside the score."""
+    judge: JudgeModelConfig | None = None
+    """[tau.judge]: the model that tells them; τ²-bench retail v1.0 alone needs one."""
+    judge_cache: Path | None = None
+    """JSONL file of the judge's verdicts, which are used again; none keeps them in memory."""
+    strict: bool = False
+    """τ²-bench: close the holes of the official grading, for training; the score is another one
+    then (libs/taubench lists them)."""
+    keep_trajectory: bool = False
+    """τ²-bench: keep each conversation in upstream's form among the episode's facts."""
 
     @property
     def view(self) -> PromptView:
@@ -68,7 +101,7 @@ class TauOptions(MethodOptions):
 
     @property
     def row_split(self) -> str:
-        """The split of data rows that name none."""
+        """The split of data rows that name none, of tau-bench."""
         return self.task_split or next(iter(SPLITS[self.env]))
 
     @field_validator("user")
@@ -88,6 +121,8 @@ class TauOptions(MethodOptions):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TauOptions:
+        if is_tau2(self.env):
+            return self
         if self.row_split not in SPLITS[self.env]:
             raise ValueError(
                 f"task-split: {self.env} has {', '.join(SPLITS[self.env])}, "

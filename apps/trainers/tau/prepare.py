@@ -1,6 +1,7 @@
-"""Writes tau-bench's tasks as the data files of a run.
+"""Writes the tasks of tau-bench or τ²-bench as the data files of a run.
 
     ./pants run apps/trainers/tau:prepare -- --local-dir DIR
+    ./pants run apps/trainers/tau:prepare -- --local-dir DIR --env tau2-telecom-solo
 
 With `--family` it writes what the run of presets/shipped-policy.toml needs instead: the tasks of
 the main job as family_{train,held_out}.jsonl, and the shipped policy as policy/.
@@ -9,6 +10,11 @@ Each of retail_{train,dev,test}_tasks.jsonl and airline_test_tasks.jsonl holds o
 `{"index": ..., "metadata": ...}` a line: the task's number within its split, and the task as
 upstream's own generator writes it (user_id, actions, instruction, outputs), its `env` and
 `task_split`, and under `flags` why its score may say less than it seems.
+
+With `--env` it writes τ²-bench's instead, ENV_SPLIT.jsonl for `train` and `test`, of telecom also
+`rest` (the 2,171 tasks that are in no published score), each `{"index": ..., "metadata": ...}`
+with `env`, `task_split`, `task_set`, `task_id` and `content_hash`, by which another version of the
+task is refused. Tasks whose own solution does not pass are left out of what is trained on.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +36,8 @@ from turnwise.arguments import parse_args
 from turnwise.command import run_command
 from turnwise.config import CommandConfig, ConfigError
 
+from apps.trainers.tau.options import Env, is_tau2
+
 FlagName = Literal[
     "gt-write-fails", "order-dependent", "noop-reward", "short-outputs", "demonstrated"
 ]
@@ -39,7 +47,7 @@ POLICY = Path(__file__).parent / "policy"
 
 
 class PrepareConfig(CommandConfig):
-    """Writes tau-bench's tasks as the data files of a run."""
+    """Writes the tasks of tau-bench or τ²-bench as the data files of a run."""
 
     local_dir: Path = Path("tau-bench")
     """Folder to write to; made if it does not exist."""
@@ -49,6 +57,10 @@ class PrepareConfig(CommandConfig):
     are always whole, so that scores can be compared."""
     family: bool = False
     """Write the tasks of the main job and the policy that is trained on them."""
+    env: tuple[Env, ...] = ()
+    """Write the tasks of these of τ²-bench, such as tau2-telecom-solo."""
+    task_set: Literal["v1.0", "26.3"] | None = None
+    """Version of τ²-bench's tasks; where not given the newest of each domain."""
 
 
 def row(task: Task) -> dict[str, Any]:
@@ -81,11 +93,16 @@ def kept(tasks: Sequence[Task], exclude: Sequence[FlagName]) -> Iterator[Task]:
 
 
 def write_tasks(path: Path, tasks: Sequence[Task]) -> None:
+    """Writes a data file of tau-bench's tasks."""
+    write_rows(path, [row(task) for task in tasks])
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes a data file whole or not at all."""
     part = path.with_name(f"{path.name}.part")
     with part.open("w", encoding="utf-8") as stream:
-        for task in tasks:
-            stream.write(json.dumps(row(task)) + "\n")
+        for one in rows:
+            stream.write(json.dumps(one) + "\n")
         stream.flush()
         os.fsync(stream.fileno())
     part.replace(path)
@@ -103,6 +120,22 @@ def write_family(folder: Path) -> None:
     print(f"{policy}: the shipped policy")
 
 
+def write_tau2(folder: Path, env: str, given: str | None) -> None:
+    """Writes the tasks of an `env` of τ²-bench."""
+    # Reads packages that a run on tau-bench need not have.
+    from apps.trainers.tau.tau2.jobs import REST, files_of
+
+    for split, rows in files_of(env, given):
+        path = folder / f"{env}_{split}.jsonl"
+        chosen = [{"index": int(row.prompt), "metadata": row.metadata} for row, _ in rows]
+        if split in ("train", REST):
+            passing = zip(chosen, rows, strict=True)
+            chosen = [one for one, (_, gold_passes) in passing if gold_passes]
+        write_rows(path, chosen)
+        left_out = len(rows) - len(chosen)
+        print(f"{path}: {len(chosen)} tasks" + (f", {left_out} left out" * bool(left_out)))
+
+
 def prepare(argv: Sequence[str]) -> None:
     """The command.
 
@@ -114,10 +147,19 @@ def prepare(argv: Sequence[str]) -> None:
     )
     if config.family and config.exclude:
         raise ConfigError("--exclude: the family has no tasks to leave out; give one of the two")
+    others = [env for env in config.env if not is_tau2(env)]
+    if others:
+        raise ConfigError(f"--env {others[0]}: tau-bench's are written where it is not given")
+    if config.env and (config.family or config.exclude):
+        raise ConfigError("--env: τ²-bench's tasks have no family and no flags to exclude")
     try:
         config.local_dir.mkdir(parents=True, exist_ok=True)
         if config.family:
             write_family(config.local_dir)
+            return
+        for env in config.env:
+            write_tau2(config.local_dir, env, config.task_set)
+        if config.env:
             return
         for domain, splits in SPLITS.items():
             for split in splits:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from taubench.users import UserConfig, UserMaker
+from turnwise import users
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError
 from turnwise.method import Services
 
+ConfigT = TypeVar("ConfigT", bound=users.UserConfig)
+MakerT = TypeVar("MakerT", bound=users.UserMaker)
+
 
 def make_users(config: UserConfig, services: Services) -> UserMaker:
     """
+    Raises:
+        ConfigError: they can't be had here.
+    """
+    return made_here(config, services, lambda found: UserMaker(found, environ=services.environ))
+
+
+def made_here(config: ConfigT, services: Services, make: Callable[[ConfigT], MakerT]) -> MakerT:
+    """What `make` makes of the users where they are served here.
+
     Raises:
         ConfigError: they can't be had here.
     """
@@ -26,12 +42,12 @@ def make_users(config: UserConfig, services: Services) -> UserMaker:
         except ConfigError as error:
             raise ConfigError(f"user.sglang: {error}") from None
     try:
-        return UserMaker(config, environ=services.environ)
+        return make(config)
     except ConfigError as error:
         raise ConfigError(f"user.{error}") from None
 
 
-async def ask_users(users: UserMaker, deadline_s: float) -> float:
+async def ask_users(maker: users.UserMaker, deadline_s: float) -> float:
     """Finds out whether their endpoint answers, if they have one.
 
     Returns:
@@ -41,6 +57,6 @@ async def ask_users(users: UserMaker, deadline_s: float) -> float:
         PreflightError: it does not.
     """
     try:
-        return await users.check(deadline_s)
+        return await maker.check(deadline_s)
     except BoundaryError as error:
         raise PreflightError(f"user: no answer: {error}") from None

@@ -102,7 +102,7 @@ def test_the_list_of_words_and_the_options_by_flag_say_the_same(path: Path) -> N
 def test_every_preset_of_the_product_is_there() -> None:
     names = [path.stem for path in PRESETS]
     models = ["qwen2.5-3b", "qwen2.5-7b", "qwen3-4b-instruct-2507", "qwen3-8b"]
-    assert names == [*models, "shipped-policy"]
+    assert names == [*models, "shipped-policy", "tau2-telecom-solo"]
 
 
 def test_the_4b_preset_has_every_argument_of_the_published_example_and_what_the_hooks_need() -> (
@@ -150,6 +150,18 @@ def test_the_preset_of_the_shipped_policy_is_the_laptops_run() -> None:
     assert (options["prompt"], options["objective"]) == ("compact", "global-token-mean")
     assert options["user"]["strategy"] == laptop["tau"]["user"]["strategy"] == "offline"
     assert (made.nodes, made.gpus_per_node) == (1, 1)
+
+
+async def test_the_preset_of_tau2_trains_on_what_no_score_is_of_and_needs_no_user() -> None:
+    made = plan(HERE.parent / "presets/tau2-telecom-solo.toml")
+    options = dict(made.custom_config["turnwise"])
+    method = make_method(options.pop("method"), options)
+    await method.open(Services(environ={}))
+    assert method.players() == {"tasks": "tau2-telecom-solo, version 26.3"}
+    trained, evaluated = method.rows("train"), method.rows("base")
+    ids = [{row.metadata["task_id"] for row in rows} for rows in (trained, evaluated)]
+    assert (len(ids[0]), len(ids[1])) == (2171, 114) and not ids[0] & ids[1]
+    assert made.value("--prompt-data") == "/root/tau2/tau2-telecom-solo_rest.jsonl"
 
 
 def test_two_nodes_are_two_flags_more() -> None:

@@ -16,10 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from turnwise.config import ConfigError
+from turnwise.episode import Episode
 from turnwise.evaluation.estimates import Table
 from turnwise.evaluation.journal import TrialRow
 from turnwise.evaluation.measures import measure
 from turnwise.evaluation.options import EvalOptions, SharedOptions
+from turnwise.evaluation.saved import SavedRun, read_saved
 from turnwise.evaluation.tasks import TaskRow
 from turnwise.method import Method, method_name
 from turnwise.policy import AnyPolicy, EndpointPolicy
@@ -64,6 +66,8 @@ class Benchmark:
         measured: Names of `turnwise.evaluation.measures`, the first for the verdict.
         grades: Whether `grade` scores the final text of an episode, whatever the method's own
             reward is; that is kept as the metric `method_score` then.
+        regrades: Whether `grade` takes what `output` keeps, where the method's own reward is the
+            score: what is saved can be graded again.
     """
 
     Options: ClassVar[type[SharedOptions]] = EvalOptions
@@ -75,6 +79,7 @@ class Benchmark:
     methods: ClassVar[Mapping[str, type[AnyMethod]]] = {}
     measured: ClassVar[tuple[str, ...]] = ("avg@k", "pass@k")
     grades: ClassVar[bool] = False
+    regrades: ClassVar[bool] = False
 
     def method_defaults(self, options: Any) -> Mapping[str, Any]:
         """Options of the method, by field name, that are other here than elsewhere."""
@@ -153,6 +158,19 @@ class Benchmark:
             BoundaryError: it can't be told; the trial is lost there.
         """
         raise NotImplementedError
+
+    def output(self, episode: Episode) -> str | None:
+        """What a trial's row keeps of an episode whose score is the method's, for `grade`; None
+        where it can't be graded again."""
+        return None
+
+    def saved(self, options: Any) -> Sequence[SavedRun]:
+        """The runs that `--rescore` names, before `open`.
+
+        Raises:
+            ConfigError: naming file and place, what was found and what is expected.
+        """
+        return [run for path in options.rescore for run in read_saved(path)]
 
     def measures(self, table: Table, k: int) -> tuple[Measure, ...]:
         """What is reported of all tasks, and of each part."""

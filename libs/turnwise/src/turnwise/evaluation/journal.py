@@ -26,7 +26,8 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
         score: None where the trial was lost.
         kind, limit, boundary, error: Those of `turnwise.episode.Ending`.
         metrics: `Episode.metrics`.
-        output: The final text that was graded; None where the method's own reward is the score.
+        output: The final text that was graded; where the method's own reward is the score, what
+            the benchmark keeps for grading it again, else None.
         vote: The answer in a normal form, by which equal answers are found; None without one.
         by: What decided the grade, for counting.
         info: What else the grader says.

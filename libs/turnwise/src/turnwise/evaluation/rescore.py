@@ -17,7 +17,7 @@ from turnwise.evaluation.folder import About, EvalFolder
 from turnwise.evaluation.journal import TrialRow, by_task
 from turnwise.evaluation.options import SharedOptions
 from turnwise.evaluation.results import conclude
-from turnwise.evaluation.saved import Saved, SavedRun, read_saved
+from turnwise.evaluation.saved import Saved, SavedRun
 from turnwise.evaluation.spread import spread_of
 from turnwise.evaluation.tasks import TaskRow, check_tasks
 from turnwise.rows import Row
@@ -75,12 +75,12 @@ def rescore(benchmark: Benchmark, options: SharedOptions) -> int:
         ConfigError: naming what can't be read, or the benchmark grades no outputs.
         PreflightError: what grades can't be used.
     """
-    if not benchmark.grades:
+    if not (benchmark.grades or benchmark.regrades):
         raise ConfigError(
             "--rescore: the score here is the method's own reward, and nothing that is saved can be"
             " graded again"
         )
-    runs = [run for path in options.rescore for run in read_saved(path)]
+    runs = benchmark.saved(options)
     name = options.rescore[0].resolve().stem if len(options.rescore) == 1 else "saved"
     tasks = _tasks(benchmark, runs, name.replace("#", "-"))
     numbers, k = _trial_numbers(runs)
@@ -99,6 +99,7 @@ def rescore(benchmark: Benchmark, options: SharedOptions) -> int:
         claim=(
             "Saved outputs were graded; no model was asked.",
             "An output that other tasks have and one lacks counts as lost.",
+            *dict.fromkeys(fact for run in runs for fact in run.facts),
         ),
     )
     config = options.model_dump(mode="json") | dict.fromkeys(LIKE_FOR_LIKE)

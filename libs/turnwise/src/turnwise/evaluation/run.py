@@ -242,7 +242,8 @@ class _Player:
         Raises:
             StopRun: everybody in flight was lost twice over.
         """
-        row = trial_row(episode, **self._graded.pop(episode.rollout_id, {}))
+        kept = {"output": self._benchmark.output(episode)}
+        row = trial_row(episode, **self._graded.pop(episode.rollout_id, kept))
         self._folder.journal.append(row)
         self._ended += 1
         if row.score is None:

@@ -52,10 +52,15 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class SavedRun:
-    """The outputs of one run, in order."""
+    """The outputs of one run, in order.
+
+    Attributes:
+        facts: What is known of it, one sentence each.
+    """
 
     name: str
     outputs: Sequence[Saved]
+    facts: tuple[str, ...] = ()
 
 
 def read_saved(path: Path) -> list[SavedRun]:

@@ -34,9 +34,10 @@ from pydantic import Field
 from turnwise.answers import Check, MathVerifier, boxed, final_text
 from turnwise.answers.notation import without_phrase
 from turnwise.config import Config, ConfigError
-from turnwise.episode import Boundary, BoundaryError, crossing
+from turnwise.episode import Boundary, BoundaryError
+from turnwise.judge.asking import ask_verdict, check_greedy, identity
 from turnwise.judge.cache import VerdictCache
-from turnwise.judge.prompt import VERSION, build_messages, read_verdict
+from turnwise.judge.prompt import VERSION, build_messages
 from turnwise.models import FrozenModel
 
 MAX_LINE = 100
@@ -130,10 +131,8 @@ class Judge:
         self.config = config or JudgeConfig()
         if self.config.audit and model is None:
             raise ConfigError("audit: needs a judge model")
-        settings = getattr(model, "config", None)
-        temperature = getattr(settings, "temperature", 0)
-        if temperature != 0:
-            raise ConfigError(f"temperature: a judge needs 0, found {temperature}")
+        if model is not None:
+            check_greedy(model)
         self.counts: Counter[str] = Counter()
         self.verifier = verifier or MathVerifier(
             workers=self.config.workers, cpu_s=self.config.cpu_s
@@ -141,14 +140,7 @@ class Judge:
         self.cache = VerdictCache(self.config.cache)
         self._owns_verifier = verifier is None
         self._model = model
-        self._identity = next(
-            (
-                name
-                for name in (getattr(settings, "model", ""), getattr(settings, "sglang", ""))
-                if name
-            ),
-            "" if model is None else model.name,
-        )
+        self._identity = "" if model is None else identity(model)
 
     async def grade(self, question: str, answer: str, truth: str) -> Verdict:
         """The verdict on `answer`; raises on no answer and on no failure of the judge.
@@ -258,21 +250,12 @@ class Judge:
 
     async def _ask(self, model: FrozenModel, question: str, answer: str, truth: str) -> bool:
         async def ask() -> tuple[bool, dict[str, Any]]:
-            async with crossing(Boundary.JUDGE):
-                reply = await model.ask(build_messages(question, answer, truth))
-            verdict = None if reply.finish == "length" else read_verdict(reply.text)
-            if verdict is None:
-                end = " ".join(reply.text.split())[-_EXCERPT:]
-                raise BoundaryError(
-                    Boundary.JUDGE,
-                    f"{model.name}: no verdict (finish {reply.finish!r}, {reply.written_tokens} "
-                    f"tokens), it ends with: {end!r}",
-                )
+            verdict, reply = await ask_verdict(model, build_messages(question, answer, truth))
             return verdict, {
                 "judge": self._identity,
                 "truth": truth,
                 "answer": answer[-_EXCERPT:],
-                "reply": reply.text,
+                "reply": reply,
             }
 
         return await self.cache.get(self._key(question, answer, truth), ask)

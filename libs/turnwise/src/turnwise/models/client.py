@@ -31,6 +31,7 @@ import msgspec
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, crossing
 from turnwise.limiter import Limiter, Slot
+from turnwise.models import meter
 from turnwise.models.answer import (
     REASONING,
     ChatReply,
@@ -365,7 +366,9 @@ class _Call:
         return self._usable_reply(replace(reply, read_tokens=read, written_tokens=written))
 
     def _pay(self, read: int, written: int, slot: Slot, *, estimated: bool) -> None:
-        self._client.spend.pay(read, written, estimated=estimated)
+        spend = self._client.spend
+        spend.pay(read, written, estimated=estimated)
+        meter.count(self._client._boundary, read, written, spend.price(read, written))
         slot.succeeded(read + written)
 
     def _usable_reply(self, reply: ChatReply) -> ChatReply:
