@@ -1,7 +1,7 @@
 """Converts checkpoints with the model arguments of a run's file, by slime's own converters.
 
-./pants run apps/trainers/toolorchestra:convert -- --config FILE             to Megatron's torch_dist
-./pants run apps/trainers/toolorchestra:convert -- --config FILE --to hf     back to Hugging Face
+./pants run apps/trainers/toolorchestra:convert -- --config FILE            to Megatron's torch_dist
+./pants run apps/trainers/toolorchestra:convert -- --config FILE --to hf    back to Hugging Face
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from apps.trainers.toolorchestra.tables import (
 )
 
 PromptName = Literal["full", "compact"]
-RewardName = Literal["preference", "original", "correctness"]
+RewardName = Literal["preference", "utility", "original", "correctness"]
 JUDGE = "judge"
 
 
@@ -47,6 +47,11 @@ class RetrievalOptions(Config):
     """Requests under way at most."""
     price: float = Field(default=0.0, ge=0)
     """US dollars for each search, beside the expert's."""
+
+    @property
+    def given(self) -> bool:
+        """Whether there is anything to look in."""
+        return bool(self.url) or self.documents is not None
 
     @model_validator(mode="after")
     def _is_one_place(self) -> RetrievalOptions:
@@ -141,6 +146,8 @@ class ToolOrchestraOptions(MethodOptions):
             read_preferences(self.preferences, self.table, "preferences")
         if self.experts == "rules" and self.models:
             raise ValueError("models: experts rules take none")
+        if JUDGE in self.models:
+            raise ValueError(f"models: {JUDGE} is the grader's name; give that one as judge-model")
         for expert in self.table if self.experts == "models" else ():
             if expert.model not in self.models:
                 known = ", ".join(self.models) or "none"

@@ -3,7 +3,7 @@
 | prompt    | experts and prices                     | a turn                       | results     |
 |-----------|----------------------------------------|------------------------------|-------------|
 | `full`    | in the tools' schemas, by the template | a call in the model's format | role `tool` |
-| `compact` | lines `TOOL ROLE: ABILITY; READ/WRITE` | a line `TOOL ROLE`           | role `user` |
+| `compact` | lines `TOOL ROLE: ABILITY; READ/WRITE` | last line `TOOL ROLE`        | role `user` |
 
 An expert is asked with one message: a sentence, and a JSON object with all that it may know, so
 that nothing found or said before can end its own quotes. `read_data` reads it back.
@@ -83,9 +83,10 @@ def tools(experts: Sequence[Expert], prompt: PromptName) -> list[dict[str, Any]]
 def read_turn(turn: Turn, prompt: PromptName) -> Choice | Malformed:
     """What a whole turn asks for; further calls are left out."""
     if prompt == "compact":
-        match = _LINE.fullmatch(turn.text)
+        lines = turn.text.strip().splitlines()
+        match = _LINE.fullmatch(lines[-1]) if lines else None
         if match is None:
-            return Malformed("no_line", "a turn is one line: TOOL ROLE")
+            return Malformed("no_line", "the last line of a turn is TOOL ROLE")
         return Choice(match[1], match[2])
     if not turn.calls:
         if turn.errors:
