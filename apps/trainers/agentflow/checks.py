@@ -15,13 +15,14 @@ from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError
 from turnwise.models import ModelConfig, make_models
 from turnwise.preflight import Check, Line, fail, note, ok, skip
+from turnwise.retrieval import read_documents
 from turnwise.rows.reader import read_rows
 
 from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.helpers import first_prompt
 from apps.trainers.agentflow.question import Question, to_question
 from apps.trainers.agentflow.tools.python_coder import PythonCoder
-from apps.trainers.agentflow.tools.search import Search, read_documents
+from apps.trainers.agentflow.tools.search import Search
 
 if TYPE_CHECKING:
     from turnwise.launch.plan import Plan

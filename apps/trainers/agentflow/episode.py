@@ -59,16 +59,17 @@ from turnwise.episode import (
     Limit,
     crossing,
 )
+from turnwise.fences import after_thinking
 from turnwise.judge import Verdict
 from turnwise.models import FrozenModel
 from turnwise.policy import AnyPolicy
+from turnwise.printable import cut_middle
 from turnwise.rollout import Rollout, derive_seed
 
 from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.executor import choose_arguments, run_tool, to_action
-from apps.trainers.agentflow.fences import after_thinking
 from apps.trainers.agentflow.helpers import Helpers
-from apps.trainers.agentflow.memory import Action, Memory, cut_middle
+from apps.trainers.agentflow.memory import Action, Memory
 from apps.trainers.agentflow.parse import Malformed, NextStep, read_step
 from apps.trainers.agentflow.question import Question
 from apps.trainers.agentflow.tools.tool import Tool, ToolResult

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from turnwise.printable import cut_middle
+
 CUT_CHARACTERS = 128
 """What a text keeps before whole actions are left out."""
 MIN_CHARACTERS = 512
@@ -39,24 +41,6 @@ class Action:
     arguments: Mapping[str, Any] | None
     result: str
     failed: str | None = None
-
-
-def cut_middle(text: str, limit: int) -> str:
-    """`text` in at most `limit` characters: where it is longer, its middle gives way to a note.
-
-    Raises:
-        ValueError: `limit` is below 1.
-    """
-    if limit < 1:
-        raise ValueError(f"limit must be at least 1, found {limit}")
-    if len(text) <= limit:
-        return text
-    note = f" [... {len(text)} characters in all ...] "
-    kept = limit - len(note)
-    if kept < 2:
-        return text[:limit]
-    head = (kept + 1) // 2
-    return text[:head] + note + text[len(text) - (kept - head) :]
 
 
 class Memory:

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import ValidationError
+from turnwise.fences import FENCE, after_thinking, fence_after, fenced
 
-from apps.trainers.agentflow.fences import FENCE, after_thinking, fence_after, fenced
 from apps.trainers.agentflow.toolbox import Toolbox
 from apps.trainers.agentflow.tools.tool import Tool
 

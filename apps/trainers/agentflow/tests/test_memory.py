@@ -5,8 +5,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwise.printable import cut_middle
 
-from apps.trainers.agentflow.memory import MIN_CHARACTERS, Action, Memory, cut_middle
+from apps.trainers.agentflow.memory import MIN_CHARACTERS, Action, Memory
 
 
 def action(result: str, *, query: str = "q", sub_goal: str = "goal") -> Action:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwise.fences import after_thinking, read_code
 
-from apps.trainers.agentflow.fences import after_thinking, read_code
 from apps.trainers.agentflow.parse import (
     CONTEXT,
     JUSTIFICATION,

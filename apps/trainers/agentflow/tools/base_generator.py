@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 from turnwise.config import ConfigError
+from turnwise.fences import after_thinking
 from turnwise.models import FrozenModel
 
-from apps.trainers.agentflow.fences import after_thinking
 from apps.trainers.agentflow.tools.tool import (
     Tool,
     ToolArguments,

@@ -11,21 +11,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pydantic import Field
-from sandbox.result import (
-    Denied,
-    OutOfMemory,
-    OutputTruncated,
-    Ran,
-    Result,
-    SandboxBroken,
-    TimedOut,
-)
 from turnwise.config import ConfigError
-from turnwise.episode import Boundary, BoundaryError, crossing
+from turnwise.fences import read_code
 from turnwise.models import FrozenModel
+from turnwise.programs import run_program
 
-from apps.trainers.agentflow.fences import read_code
-from apps.trainers.agentflow.memory import cut_middle
 from apps.trainers.agentflow.tools.tool import (
     Tool,
     ToolArguments,
@@ -37,8 +27,6 @@ from apps.trainers.agentflow.tools.tool import (
 if TYPE_CHECKING:
     from sandbox import Sandbox
 
-OUTPUT_CHARACTERS = 4_000
-ERROR_CHARACTERS = 1_000
 CODER = "coder"
 
 
@@ -95,8 +83,7 @@ class PythonCoder(Tool):
         code = read_code(answer.text)
         told: tuple[str, str | None] = ("No program was written.", "no_code")
         if code is not None:
-            async with crossing(Boundary.SANDBOX):
-                told = _told(await self._sandbox.run(code))
+            told = await run_program(self._sandbox, code)
         return ToolResult(
             told[0],
             failed=told[1],
@@ -104,28 +91,3 @@ class PythonCoder(Tool):
             written_tokens=answer.written_tokens,
             steps=((CODER, answer.text),),
         )
-
-
-def _told(ran: Result) -> tuple[str, str | None]:
-    """What the planner is told, and why there is no result."""
-    out = cut_middle(ran.out.strip(), OUTPUT_CHARACTERS)
-    match ran:
-        case SandboxBroken():
-            raise BoundaryError(Boundary.SANDBOX, ran.what)
-        case Ran(code=0):
-            return (out, None) if out else ("The program printed nothing.", "silent")
-        case Ran():
-            words, failed = f"The program ended with exit code {ran.code}", "error"
-        case TimedOut():
-            words, failed = f"The program was stopped after {ran.limit_s:g} s", "timed_out"
-        case OutOfMemory():
-            words, failed = f"The program needed more than {ran.limit_mb} MiB", "out_of_memory"
-        case OutputTruncated():
-            words, failed = f"The program printed more than {ran.limit_kb} KiB", "output_truncated"
-        case Denied():
-            words, failed = f"The program may not do that: {ran.what}", "denied"
-    err = cut_middle(ran.err.strip(), ERROR_CHARACTERS) if ran.err.strip() else ""
-    parts = [f"{words}."]
-    parts += [f"Errors:\n{err}"] if err else []
-    parts += [f"Printed:\n{out}"] if out else []
-    return "\n".join(parts), failed

@@ -1,4 +1,4 @@
-"""Text from outside, made harmless for terminals and logs."""
+"""Text from outside, made harmless for terminals and logs, or short enough for a prompt."""
 
 from __future__ import annotations
 
@@ -24,6 +24,24 @@ def one_line(text: str, limit: int) -> str:
     """The first `limit` characters of `text` on one line, printable."""
     # More than `limit` is looked at, since white space is joined; the rest of a megabyte is not.
     return printable(" ".join(text[: 8 * limit].split()))[:limit]
+
+
+def cut_middle(text: str, limit: int) -> str:
+    """`text` in at most `limit` characters: where it is longer, its middle gives way to a note.
+
+    Raises:
+        ValueError: `limit` is below 1.
+    """
+    if limit < 1:
+        raise ValueError(f"limit must be at least 1, found {limit}")
+    if len(text) <= limit:
+        return text
+    note = f" [... {len(text)} characters in all ...] "
+    kept = limit - len(note)
+    if kept < 2:
+        return text[:limit]
+    head = (kept + 1) // 2
+    return text[:head] + note + text[len(text) - (kept - head) :]
 
 
 def _escaped(code: int) -> str:

@@ -6,7 +6,7 @@ episode = await play(method, rollout(task), byte_policy(engine))
 | module        | holds                                                                          |
 |---------------|--------------------------------------------------------------------------------|
 | `tokens`      | a tokenizer of bytes with a chat template, and short ways to script a policy   |
-| `servers`     | an SGLang server and an OpenAI-compatible endpoint that misbehave on demand    |
+| `servers`     | an SGLang server, an OpenAI-compatible endpoint and a search that misbehave    |
 | `faults`      | what an engine or an endpoint can do to an episode, and how it must end then   |
 | `conformance` | what every engine keeps of `turnwise.engine.Engine`                            |
 """

@@ -234,7 +234,30 @@ class FakeChat(_Server):
         }
 
 
-def in_a_thread(server: FakeSGLang | FakeChat) -> None:
+class FakeRetrieval(_Server):
+    """A server of documents: `POST /retrieve`.
+
+    Attributes:
+        documents: What every query finds, best first.
+    """
+
+    def __init__(self, documents: Sequence[Mapping[str, Any]], *, port: int = 0) -> None:
+        super().__init__(port)
+        self.documents = documents
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        router.add_post("/retrieve", self._retrieve)
+
+    async def _retrieve(self, request: web.Request) -> web.StreamResponse:
+        return await self._serve(request, "", self._hits)
+
+    async def _hits(self, call: Call) -> list[list[dict[str, Any]]]:
+        shown = self.documents[: call.body["topk"]]
+        hits = [{"document": dict(one), "score": 1 / n} for n, one in enumerate(shown, start=1)]
+        return [hits for _ in call.body["queries"]]
+
+
+def in_a_thread(server: FakeSGLang | FakeChat | FakeRetrieval) -> None:
     """Serves as long as the process lives; returns when the port is open."""
     started = threading.Event()
 

@@ -1,0 +1,221 @@
+"""ToolOrchestra's lines of `check`: data, experts, search, sandbox, chat template."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tokendelta
+from sandbox import Sandbox, SandboxUnavailable
+from turnwise.config import ConfigError
+from turnwise.episode import BoundaryError
+from turnwise.models import ModelConfig, make_models
+from turnwise.preflight import Check, Line, fail, note, ok, skip
+from turnwise.retrieval import SearchClient, read_documents
+from turnwise.rows.reader import read_rows
+
+from apps.trainers.toolorchestra.options import JUDGE, ToolOrchestraOptions
+from apps.trainers.toolorchestra.task import Task
+
+if TYPE_CHECKING:
+    from turnwise.launch.plan import Plan
+
+    from apps.trainers.toolorchestra.method import ToolOrchestraMethod
+
+ANSWER_S = 20.0
+"""Seconds for an expert's answer."""
+_NAME = re.compile(r"""(?:^|[-{,\s])name:\s*["']?([\w.-]+)""", re.MULTILINE)
+
+
+def make_checks(method: ToolOrchestraMethod, plan: Plan) -> dict[str, Check]:
+    """The lines' checks by name."""
+    options = method.options
+    return {
+        "data": lambda: check_data(method, plan),
+        "experts": lambda: check_experts(options, plan),
+        "search": lambda: check_search(options),
+        "sandbox": lambda: check_sandbox(options),
+        "template": lambda: check_template(method, plan),
+    }
+
+
+def check_data(method: ToolOrchestraMethod, plan: Plan) -> Iterator[Line]:
+    """A line a data file: its rows are questions with experts that this run has."""
+    files = data_files(plan)
+    if "data" not in files:
+        yield fail("data", "there is no prompt-data", "set [rollout] prompt-data")
+    for name, path in files.items():
+        try:
+            tasks = read_tasks(method, path, plan)
+        except ConfigError as error:
+            yield fail(
+                name, str(error), "write it with: toolorchestra/data:prepare -- --train FILE"
+            )
+            continue
+        models = Counter(expert.model for task in tasks for expert in task.experts)
+        named = ", ".join(f"{model} in {count}" for model, count in models.most_common())
+        yield ok(name, f"{path}: {len(tasks)} questions; lines of their tables: {named}")
+
+
+def read_tasks(method: ToolOrchestraMethod, path: str, plan: Plan) -> list[Task]:
+    """The rows of a data file, under the keys that slime's flags name.
+
+    Raises:
+        ConfigError: naming the file and row.
+    """
+    rows = read_rows(
+        path,
+        input_key=plan.value("--input-key") or "input",
+        label_key=plan.value("--label-key"),
+        metadata_key=plan.value("--metadata-key") or "metadata",
+        tool_key=plan.value("--tool-key"),
+    )
+    found = [method.task(row) for row in rows]
+    if not found:
+        raise ConfigError(f"{path}: no rows")
+    return found
+
+
+def check_experts(options: ToolOrchestraOptions, plan: Plan) -> Iterator[Line]:
+    """A line for each expert and the judge: slime serves it, or its endpoint answers."""
+    given: dict[str, ModelConfig] = dict(options.models)
+    if options.judge_model is not None:
+        given[JUDGE] = options.judge_model
+    if options.experts == "rules":
+        yield ok("experts", "rules play the experts")
+    for name, model in given.items():
+        line = f"expert {name}" if name != JUDGE else JUDGE
+        section = (
+            f"[toolorchestra.models.{name}]" if name != JUDGE else "[toolorchestra.judge-model]"
+        )
+        if model.local:
+            mend = f"give {section} sglang or base-url"
+            yield fail(line, "local: slime's hooks hold no engine", mend)
+        elif model.sglang:
+            yield _served(line, model.sglang, plan)
+        else:
+            yield asyncio.run(_answers(line, name, model, section))
+
+
+async def _answers(line: str, name: str, model: ModelConfig, section: str) -> Line:
+    models = make_models({name: model})
+    try:
+        await models.check(ANSWER_S)
+    except BoundaryError as error:
+        return fail(line, str(error), f"look at {section}, at its server and at the network")
+    finally:
+        await models.close()
+    return ok(line, f"{model.model} at {model.base_url} answers")
+
+
+def _served(line: str, name: str, plan: Plan) -> Line:
+    value = plan.value("--sglang-config")
+    if value is None:
+        mend = "name the file of the engines in [sglang] sglang-config"
+        return fail(line, f"sglang {name}, but slime gets no sglang-config", mend)
+    path = Path(value)
+    if not path.is_file():
+        return skip(line, f"{path} is not here, so its models can't be looked at")
+    # YAML; a file in which models are named otherwise is slime's to read.
+    served = _NAME.findall(path.read_text(encoding="utf-8", errors="replace"))
+    if name not in served:
+        there = ", ".join(served) or "none"
+        return fail(line, f"{path} has no model {name!r}; there are {there}", "name one of them")
+    return ok(line, f"slime serves {name}; it is asked once the run has started")
+
+
+def check_search(options: ToolOrchestraOptions) -> Line:
+    """Whether the search finds anything to look in."""
+    retrieval = options.retrieval
+    if retrieval.documents is not None:
+        return ok("search", f"{retrieval.documents}: {len(read_documents(retrieval.documents))}")
+    if not retrieval.url:
+        return note(
+            "search",
+            "there is neither url nor documents, so no row may offer search",
+            "set [toolorchestra.retrieval] url, where apps/services/retrieval:serve listens",
+        )
+    return asyncio.run(_searches(retrieval.url))
+
+
+async def _searches(url: str) -> Line:
+    client = SearchClient(url, deadline_s=ANSWER_S)
+    try:
+        await client.check()
+    except BoundaryError as error:
+        mend = "start it: apps/services/retrieval:serve -- --corpus FILE"
+        return fail("search", str(error), mend)
+    finally:
+        await client.close()
+    return ok("search", f"{url} answers")
+
+
+def check_sandbox(options: ToolOrchestraOptions) -> Line:
+    """Which walls hold on this machine."""
+    if not options.run_code:
+        return ok("sandbox", "no expert's program is run")
+    return asyncio.run(_walls(options))
+
+
+async def _walls(options: ToolOrchestraOptions) -> Line:
+    sandbox = Sandbox(options.sandbox)
+    try:
+        tier = await sandbox.start()
+    except SandboxUnavailable as error:
+        mend = "each node needs one: see docs/sandbox.md, or set [toolorchestra] run-code = false"
+        return fail("sandbox", str(error), mend)
+    finally:
+        await sandbox.close()
+    return ok("sandbox", f"{tier} holds on this machine")
+
+
+def check_template(method: ToolOrchestraMethod, plan: Plan) -> Line:
+    """Whether the policy's chat template takes the longest first prompt, and a turn fits after."""
+    folder = Path(plan.value("--hf-checkpoint") or "")
+    if not folder.is_dir():
+        return skip("template", f"{folder} is no folder")
+    # Slow to import, and needed for this line alone.
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        profile = tokendelta.Profile.from_tokenizer(tokenizer, tools=list(method.tools()))
+    except (OSError, ValueError, tokendelta.TokenDeltaError) as error:
+        said = " ".join(str(error).split())[:200]
+        mend = "use the instruction-tuned model, whose tokenizer has a chat template"
+        return fail("template", said, mend)
+    tasks = _readable(method, plan)
+    if not tasks:
+        return skip("template", "there is no row that could be read")
+    tokens = method.prompt_tokens(tasks, profile)
+    found = f"the longest first prompt has {tokens} tokens"
+    turn, limit = (
+        int(plan.value(flag) or 0)
+        for flag in ("--rollout-max-response-len", "--rollout-max-context-len")
+    )
+    if limit and tokens + turn > limit:
+        mend = f"set [rollout] rollout-max-context-len to {tokens + turn} or more"
+        return fail("template", f"{found}, and with a turn of {turn} more than {limit}", mend)
+    return ok("template", f"it takes the policy's messages; {found}")
+
+
+def _readable(method: ToolOrchestraMethod, plan: Plan) -> Sequence[Task]:
+    tasks: list[Task] = []
+    for path in data_files(plan).values():
+        try:
+            tasks += read_tasks(method, path, plan)
+        except ConfigError:
+            continue
+    return tasks
+
+
+def data_files(plan: Plan) -> dict[str, str]:
+    """By the names of their lines."""
+    train = plan.value("--prompt-data")
+    pairs = plan.options.get("--eval-prompt-data", [])
+    evaluated = {f"data {name}": file for name, file in zip(pairs[::2], pairs[1::2], strict=True)}
+    return {**({} if train is None else {"data": train}), **evaluated}

@@ -1,0 +1,255 @@
+"""ToolOrchestra as a method, on every backend: see `apps.trainers.toolorchestra.episode`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tokendelta
+from sandbox import Sandbox, SandboxUnavailable
+from turnwise.command import PreflightError
+from turnwise.config import ConfigError
+from turnwise.episode import BoundaryError, Episode
+from turnwise.judge import Judge
+from turnwise.method import Method, Services
+from turnwise.models import ModelConfig, Models, make_models
+from turnwise.policy import AnyPolicy
+from turnwise.retrieval import SearchClient, Searcher, WordIndex, read_documents
+from turnwise.rollout import Rollout
+from turnwise.rows import Row
+
+from apps.trainers.toolorchestra.episode import Served, run_episode
+from apps.trainers.toolorchestra.experts import AnswerCache, Experts
+from apps.trainers.toolorchestra.options import JUDGE, ToolOrchestraOptions
+from apps.trainers.toolorchestra.prompts import opening, tools
+from apps.trainers.toolorchestra.reward import read_outcome, worths
+from apps.trainers.toolorchestra.tables import QUESTION_TOOLS, Expert, read_experts
+from apps.trainers.toolorchestra.task import Defaults, Task, to_task
+from apps.trainers.toolorchestra.tools import Tools
+
+if TYPE_CHECKING:
+    from turnwise.launch.plan import Plan
+    from turnwise.preflight import Check
+
+FOLDER = Path(__file__).parent
+_SAMPLE = tuple(Expert(role=f"{tool}-1", tool=tool, model="any") for tool in QUESTION_TOOLS)
+"""What a chat template is audited with where every row brings a table of its own."""
+_ANSWERS = ("model", "sglang", "base_url", "temperature", "top_p", "max_tokens")
+"""Settings on which an expert's answers depend."""
+
+
+class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
+    """A policy that routes a question to frozen experts, for the price and the asker's wishes."""
+
+    Options = ToolOrchestraOptions
+    name = "toolorchestra"
+    fans_out = True
+    distributions = ("bm25s", "math-verify", "latex2sympy2-extended")
+    shipped = FOLDER / "policy"
+    preset = FOLDER / "presets" / "laptop.toml"
+
+    def __init__(self, options: ToolOrchestraOptions) -> None:
+        """See `Method`."""
+        super().__init__(options)
+        self._defaults = Defaults(options.table, options.preferences)
+        self._models: Models | None = None
+        self._judge: Judge | None = None
+        self._sandbox: Sandbox | None = None
+        self._searcher: Searcher | None = None
+        self._experts: Experts | None = None
+        self._served: Served | None = None
+
+    @property
+    def served(self) -> Served:
+        """Tools, experts and judge, after `open`."""
+        if self._served is None:
+            raise RuntimeError("toolorchestra: open() must be awaited before an episode")
+        return self._served
+
+    def task(self, row: Row) -> Task:
+        """See `Method`."""
+        task = to_task(row, self._defaults)
+        where = row.where or f"row {row.id!r}"
+        if self.options.experts == "models":
+            for expert in task.experts:
+                if expert.model not in self.options.models:
+                    known = ", ".join(self.options.models) or "none"
+                    raise ConfigError(
+                        f"{where}: metadata.experts: {expert.role} is played by {expert.model!r},"
+                        f" which is no model of [toolorchestra.models]; there are: {known}"
+                    )
+            if task.of("search") and not self.options.retrieval.given:
+                raise ConfigError(
+                    f"{where}: metadata.experts: {task.of('search')[0].role} would search, and"
+                    " [toolorchestra.retrieval] has neither url nor documents"
+                )
+        return task
+
+    async def run(self, rollout: Rollout[Task], policy: AnyPolicy) -> Episode:
+        """See `Method`."""
+        return await run_episode(rollout, policy, self.served, self.options)
+
+    def group_scores(self, episodes: Sequence[Episode]) -> Sequence[float | None]:
+        """See `Method` and `apps.trainers.toolorchestra.reward`."""
+        if self.options.reward == "utility":
+            return [episode.score for episode in episodes]
+        rows = [one.info["orchestra"] for one in episodes if one.score is not None]
+        if not rows:
+            return [None] * len(episodes)
+        experts = read_experts(rows[0]["experts"], "experts")
+        outcomes = [read_outcome(row) for row in rows]
+        found = iter(worths(self.options.reward, outcomes, rows[0]["preferences"], experts))
+        return [None if one.score is None else next(found) for one in episodes]
+
+    async def open(self, services: Services) -> None:
+        """Makes experts, judge, search and sandbox ready, and asks each for a sign of life.
+
+        Raises:
+            ConfigError: an option names what there is not.
+            PreflightError: one does not answer, or no sandbox holds.
+        """
+        options = self.options
+        models = self._models = self._models or self._make_models(services)
+        try:
+            self._judge = self._judge or Judge(options.judge, model=models.get(JUDGE))
+        except ConfigError as error:
+            raise ConfigError(f"judge.{error}") from None
+        self._searcher = self._searcher or await asyncio.to_thread(self._make_searcher)
+        self._sandbox = Sandbox(options.sandbox) if options.run_code else None
+        try:
+            await self._ask_services(models, self._judge)
+        except BaseException:
+            await self.close()
+            raise
+        self._experts = Experts(
+            {name: model for name, model in models.items() if name != JUDGE},
+            options.breaker,
+            None if options.cache is None else AnswerCache(options.cache),
+            {name: _identity(name, one) for name, one in options.models.items()},
+        )
+        served = Tools(
+            experts=self._experts,
+            searcher=self._searcher,
+            sandbox=self._sandbox,
+            options=options,
+        )
+        self._served = Served(served, self._judge)
+
+    async def close(self) -> None:
+        """See `Method`."""
+        sandbox, self._sandbox, self._served = self._sandbox, None, None
+        if sandbox is not None:
+            await sandbox.close()
+        if self._judge is not None:
+            await self._judge.close()
+        if self._searcher is not None:
+            await self._searcher.close()
+        if self._models is not None:
+            await self._models.close()
+
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        """See `Method`: those of the run's table, else one expert a tool."""
+        return tools(self.options.table or _SAMPLE, self.options.prompt)
+
+    def prompt_tokens(self, tasks: Sequence[Task], profile: tokendelta.Profile) -> int:
+        """Of the first prompt with the most characters."""
+        prompt = self.options.prompt
+
+        def size(task: Task) -> int:
+            shown = [opening(task, prompt), tools(task.experts, prompt)]
+            return len(json.dumps(shown, ensure_ascii=False))
+
+        longest = max(tasks, key=size)
+        session = tokendelta.Session(profile, tools=tools(longest.experts, prompt))
+        ids = session.start(opening(longest, prompt))
+        assert not isinstance(ids, tokendelta.Overflow), "no limit was given"
+        return len(ids)
+
+    def about(self) -> str:
+        """See `Method`."""
+        return f"questions for experts with the {self.options.prompt} prompt"
+
+    def players(self) -> Mapping[str, str]:
+        """Experts, judge, search, the sandbox's isolation in force, and whether answers are
+        cached."""
+        options = self.options
+        named = ", ".join(f"{name} {_model(one)}" for name, one in options.models.items())
+        judge = options.judge_model
+        found = {
+            "experts": named or "rules",
+            "judge": "rule" if judge is None else f"rule, then {_model(judge)}",
+            "search": options.retrieval.url or str(options.retrieval.documents or "none"),
+        }
+        if self._sandbox is not None:
+            found["sandbox"] = str(self._sandbox.tier)
+        if options.cache is not None:
+            found["cache"] = f"equal questions get equal answers: {options.cache}"
+        return found
+
+    def checks(self, plan: Plan) -> Mapping[str, Check]:
+        """See `Method`."""
+        from apps.trainers.toolorchestra.checks import make_checks
+
+        return make_checks(self, plan)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Of each model requests, tokens and US dollars; of breakers, cache, search and judge."""
+        parts = (self._models, self._experts, self._searcher, self._judge)
+        return {
+            name: value
+            for part in parts
+            if part is not None
+            for name, value in part.metrics().items()
+        }
+
+    def _make_models(self, services: Services) -> Models:
+        options = self.options
+        given: dict[str, ModelConfig] = dict(options.models)
+        if options.judge_model is not None:
+            given[JUDGE] = options.judge_model
+        try:
+            return make_models(
+                given, sglang=services.server, policy=services.policy, environ=services.environ
+            )
+        except ConfigError as error:
+            raise ConfigError(f"models.{error}") from None
+
+    def _make_searcher(self) -> Searcher | None:
+        options = self.options.retrieval
+        if options.url:
+            return SearchClient(
+                options.url, deadline_s=options.deadline_s, concurrency=options.concurrency
+            )
+        if options.documents is not None:
+            return WordIndex(read_documents(options.documents))
+        return None
+
+    async def _ask_services(self, models: Models, judge: Judge) -> None:
+        checks: dict[str, Callable[[], Awaitable[Any]]]
+        checks = {"models": models.check, "judge": judge.check}
+        if self._searcher is not None:
+            checks["retrieval"] = self._searcher.check
+        for name, check in checks.items():
+            try:
+                await check()
+            except BoundaryError as error:
+                raise PreflightError(f"{name}: {error}") from error
+        if self._sandbox is not None:
+            try:
+                await self._sandbox.start()
+            except SandboxUnavailable as error:
+                raise PreflightError(f"sandbox.isolation: {error}") from error
+
+
+def _identity(name: str, config: ModelConfig) -> str:
+    return json.dumps([name, *(getattr(config, field) for field in _ANSWERS)])
+
+
+def _model(config: ModelConfig) -> str:
+    return config.model or config.sglang or "of the policy's engine"
+
+
+METHOD = ToolOrchestraMethod
