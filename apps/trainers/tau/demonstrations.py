@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Any
@@ -16,40 +16,30 @@ from numpy.typing import NDArray
 from taubench import Action
 from taubench.prompts import prompt_view
 from taubench.users import UserConfig
-from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
-from turnwise.local.demonstrations import Demonstrations
+from turnwise.local.demonstrations import Demonstrations, Speaker, joined
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
 
 from apps.trainers.tau.episode import run_episode
 from apps.trainers.tau.options import TauOptions
 from apps.trainers.tau.synthetic import Case, CaseEnvironment, CaseUser, make_case
-from apps.trainers.tau.tokenizer import CHAT_TEMPLATE, encode
+from apps.trainers.tau.tokenizer import CHAT_TEMPLATE
 
 MAX_CONTEXT_TOKENS = 1024
 OPTIONS = TauOptions(prompt="compact", user=UserConfig(strategy="offline"))
 _CHUNK = 100
 
 
-class ExpertEngine:
-    """Says the turns of one case, each token with log-prob 0. Keeps the engine contract."""
+class Expert(Speaker):
+    """Says the turns of one case."""
 
-    def __init__(self, turns: tuple[str, ...], encode: Callable[[str], list[int]], stop: int):
+    def __init__(self, turns: tuple[str, ...], tokenizer: Any) -> None:
+        super().__init__(tokenizer)
         self._turns = iter(turns)
-        self._encode, self._stop = encode, stop
 
-    async def generate(
-        self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
-    ) -> Completion:
-        ids = np.array([*self._encode(next(self._turns)), self._stop], dtype=np.int32)
-        return Completion(ids, np.zeros(len(ids), dtype=np.float32), "stop")
-
-    async def release(self, session_id: str) -> None:
-        return None
-
-    async def close(self) -> None:
-        return None
+    def say(self, prompt_ids: NDArray[np.int32]) -> str:
+        return next(self._turns)
 
 
 async def play(case: Case, tokenizer: Any, profile: tokendelta.Profile) -> Episode:
@@ -58,7 +48,7 @@ async def play(case: Case, tokenizer: Any, profile: tokendelta.Profile) -> Episo
     Raises:
         RuntimeError: the reward is not 0 with a mistake and 1 without: a bug of the expert.
     """
-    engine = ExpertEngine(case.turns, partial(encode, tokenizer), tokenizer.eos_token_id)
+    engine = Expert(case.turns, tokenizer)
     policy = Policy(engine=engine, profile=profile, max_context_tokens=MAX_CONTEXT_TOKENS)
     name = case.task.id
     episode = await run_episode(
@@ -114,29 +104,22 @@ def record(
         context = multiprocessing.get_context("fork")
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
             parts = list(pool.map(job, spans))
-    lengths = np.concatenate([part[2] for part in parts])
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
     return Demonstrations(
-        ids=np.concatenate([part[0] for part in parts]),
-        trained=np.concatenate([part[1] for part in parts]),
+        ids=np.concatenate([part.ids for part in parts]),
+        trained=np.concatenate([part.trained for part in parts]),
         offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        flawed=np.concatenate([part[3] for part in parts]),
+        flawed=np.concatenate([part.flawed for part in parts]),
     )
 
 
 def _record_span(
     tokenizer: Any, seed: int, mistake_share: float, span: tuple[int, int]
-) -> tuple[NDArray[np.uint16], NDArray[np.bool_], NDArray[np.int64], NDArray[np.bool_]]:
+) -> Demonstrations:
     profile = tokendelta.Profile.from_tokenizer(tokenizer)
     cases = [make_case(seed, index, mistake_share=mistake_share) for index in range(*span)]
 
     async def play_all() -> list[tokendelta.Sample]:
         return [(await play(case, tokenizer, profile)).segments[0] for case in cases]
 
-    samples = asyncio.run(play_all())
-    trained = [np.concatenate([np.zeros(s.prompt_length), s.loss_mask]) > 0 for s in samples]
-    return (
-        np.concatenate([sample.ids for sample in samples]).astype(np.uint16),
-        np.concatenate(trained),
-        np.array([len(sample.ids) for sample in samples], dtype=np.int64),
-        np.array([case.mistake is not None for case in cases]),
-    )
+    return joined(asyncio.run(play_all()), [case.mistake is not None for case in cases])

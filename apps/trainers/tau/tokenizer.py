@@ -8,7 +8,7 @@ tokens in a sentence and inside of JSON. So:
    before it; words joined by `_` are one piece, so a tool's name is one token.
 3. Everything else (JSON punctuation with its spaces) may merge.
 
-Any text encodes, by bytes at worst. The chat template is ChatML as Qwen2.5 has it, with tool
+The chat template is ChatML as Qwen2.5 has it, with tool
 calls and tool results in the same markers, and it only ever appends. Tools are shown as
 signatures, one a line, because schemas would be most of the prompt.
 """
@@ -16,12 +16,10 @@ signatures, one a line, because schemas would be most of the prompt.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+from turnwise.local import tokenizer
 
-END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 MARKERS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
 VOCAB_SIZE = 2048
 # How often the trainer sees each digit group, so that all of them are merged before rare words.
@@ -98,41 +96,14 @@ def train_tokenizer(
     """
     if vocab_size < 1_400:
         raise ValueError(f"vocab_size must be at least 1400, found {vocab_size}")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_PIECES), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    special = [END_OF_TEXT, TURN_START, TURN_END, *MARKERS]
-    trainer = trainers.BpeTrainer(
+    return tokenizer.train_tokenizer(
+        _with_digit_groups(texts),
+        pieces=_PIECES,
         vocab_size=vocab_size,
-        special_tokens=special,
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
+        max_tokens=2048,
+        chat_template=CHAT_TEMPLATE,
+        markers=MARKERS,
     )
-    tokenizer.train_from_iterator(_with_digit_groups(texts), trainer)
-    # Markers are no control tokens: decoding must keep them for the tool-call parser.
-    tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in MARKERS])
-    make: Any = PreTrainedTokenizerFast
-    wrapped: PreTrainedTokenizerFast = make(
-        tokenizer_object=tokenizer,
-        eos_token=TURN_END,
-        pad_token=END_OF_TEXT,
-        additional_special_tokens=[TURN_START],
-        clean_up_tokenization_spaces=False,
-        model_max_length=2048,
-    )
-    wrapped.chat_template = CHAT_TEMPLATE
-    return wrapped
-
-
-def encode(tokenizer: Any, text: str) -> list[int]:
-    """Ids of `text` alone."""
-    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
-    return ids
 
 
 def _with_digit_groups(texts: Iterable[str]) -> Iterator[str]:

@@ -15,9 +15,7 @@ With its defaults this is the recipe of the shipped policy.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -29,9 +27,9 @@ from pydantic import Field
 from transformers import PreTrainedTokenizerFast
 from turnwise.arguments import parse_args
 from turnwise.command import PreflightError, run_command
-from turnwise.config import CommandConfig, ConfigError
+from turnwise.config import CommandConfig
 from turnwise.local.demonstrations import Demonstrations
-from turnwise.local.supervised import Schedule
+from turnwise.local.supervised import Schedule, refuse_existing, save_policy
 from turnwise.rollout import derive_seed
 
 from apps.trainers.tau.demonstrations import corpus, record
@@ -84,8 +82,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         ConfigError: the output folder exists.
         PreflightError: a GPU was asked for and there is none.
     """
-    if config.out.exists():
-        raise ConfigError(f"out: {config.out} exists; name another folder or remove it")
+    refuse_existing(config.out)
     device = _device(config.device)
     torch.use_deterministic_algorithms(True, warn_only=True)
     started = time.perf_counter()
@@ -121,7 +118,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         "torch": torch.__version__,
         "wall_s": round(time.perf_counter() - started),
     }
-    save(model, tokenizer, config.out, figures)
+    save_policy(model, tokenizer, config.out, figures)
     _log(f"policy of {model.num_parameters()} parameters in {config.out}")
     return figures
 
@@ -154,22 +151,6 @@ def _train(
         model, replay, demonstrations, batch_tokens=config.batch_tokens, log=_log
     )
     return copy_accuracy, replay_accuracy
-
-
-def save(
-    model: Any,
-    tokenizer: PreTrainedTokenizerFast,
-    out: Path,
-    figures: dict[str, Any],
-) -> None:
-    """Writes the folder under another name first: `out` is complete if it exists."""
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    model.to(torch.bfloat16).save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    text = json.dumps(figures, indent=2)
-    (unfinished / "warmstart.json").write_text(f"{text}\n", encoding="utf-8")
-    unfinished.rename(out)
 
 
 def _device(name: str) -> torch.device:

@@ -10,8 +10,8 @@ import numpy as np
 import tokendelta
 from numpy.typing import NDArray
 from turnwise.command import PreflightError
-from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
+from turnwise.local.demonstrations import Speaker
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
 
@@ -24,27 +24,16 @@ CONCURRENCY = 32
 Play = Callable[[Rollout[Question], Policy], Awaitable[Episode]]
 
 
-class FixedPlanner:
-    """Names the same tool in every step, whatever the question. Keeps the engine contract."""
+class FixedPlanner(Speaker):
+    """Names the same tool in every step, whatever the question."""
 
     def __init__(self, tool: str, labels: Sequence[str], tokenizer: Any) -> None:
+        super().__init__(tokenizer)
         step = [f"{label}: Answer the question." for label in labels[:-1]]
-        text = "\n".join([*step, f"{labels[-1]}: {tool}"])
-        self._ids = np.array(
-            [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id],
-            dtype=np.int32,
-        )
+        self._text = "\n".join([*step, f"{labels[-1]}: {tool}"])
 
-    async def generate(
-        self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
-    ) -> Completion:
-        return Completion(self._ids, np.zeros(len(self._ids), dtype=np.float32), "stop")
-
-    async def release(self, session_id: str) -> None:
-        return None
-
-    async def close(self) -> None:
-        return None
+    def say(self, prompt_ids: NDArray[np.int32]) -> str:
+        return self._text
 
 
 async def fixed_tools(

@@ -21,15 +21,14 @@ import asyncio
 import hashlib
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
 import tokendelta
 from numpy.typing import NDArray
-from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Episode
-from turnwise.local.demonstrations import Demonstrations
+from turnwise.local.demonstrations import Demonstrations, Speaker, joined
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
 
@@ -100,8 +99,8 @@ def habit(question: str) -> float:
     return HABITS[digest[0] % 2]
 
 
-class UninformedPlanner:
-    """Says the turns of one demonstration, each token with log-prob 0. Keeps the engine contract.
+class UninformedPlanner(Speaker):
+    """Says the turns of one demonstration.
 
     Attributes:
         said: Its turns so far, with the flaw of each.
@@ -110,13 +109,11 @@ class UninformedPlanner:
     def __init__(
         self, question: str, rng: random.Random, *, flaw_share: float, tokenizer: Any
     ) -> None:
+        super().__init__(tokenizer)
         self._question, self._rng, self._flaw_share = question, rng, flaw_share
-        self._tokenizer = tokenizer
         self.said: list[tuple[str, Flaw | None]] = []
 
-    async def generate(
-        self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
-    ) -> Completion:
+    def say(self, prompt_ids: NDArray[np.int32]) -> str:
         text, flaw = analysis(self._question), None
         if self.said:
             tool = (
@@ -125,19 +122,7 @@ class UninformedPlanner:
             flaw = self._rng.choice(FLAWS) if self._rng.random() < self._flaw_share else None
             text = next_step(self._question, tool, flaw)
         self.said.append((text, flaw))
-        ids = [
-            *self._tokenizer.encode(text, add_special_tokens=False),
-            self._tokenizer.eos_token_id,
-        ]
-        return Completion(
-            np.array(ids, dtype=np.int32), np.zeros(len(ids), dtype=np.float32), "stop"
-        )
-
-    async def release(self, session_id: str) -> None:
-        return None
-
-    async def close(self) -> None:
-        return None
+        return text
 
 
 async def play(
@@ -213,18 +198,7 @@ async def record(
         *(one(index, problem) for index, problem in enumerate(demonstrated(seed, count)))
     )
     samples = [sample for episode, _ in played for sample in episode.segments]
-    return _joined(samples, [flaw for _, flaws in played for flaw in flaws])
-
-
-def _joined(samples: Sequence[tokendelta.Sample], flawed: Sequence[bool]) -> Demonstrations:
-    trained = [np.concatenate([np.zeros(s.prompt_length), s.loss_mask]) > 0 for s in samples]
-    lengths = [len(sample.ids) for sample in samples]
-    return Demonstrations(
-        ids=np.concatenate([sample.ids for sample in samples]).astype(np.uint16),
-        trained=np.concatenate(trained),
-        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        flawed=np.array(flawed, dtype=bool),
-    )
+    return joined(samples, [flaw for _, flaws in played for flaw in flaws])
 
 
 def corpus(method: AgentFlowMethod, *, seed: int, count: int) -> Iterator[str]:

@@ -16,8 +16,6 @@ processor. Minutes on one core; with its defaults this is the recipe of the ship
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -31,9 +29,9 @@ from sandbox import Isolation
 from transformers import PreTrainedTokenizerFast
 from turnwise.arguments import parse_args
 from turnwise.command import run_command
-from turnwise.config import CommandConfig, ConfigError
+from turnwise.config import CommandConfig
 from turnwise.local.demonstrations import Demonstrations
-from turnwise.local.supervised import Schedule
+from turnwise.local.supervised import Schedule, refuse_existing, save_policy
 from turnwise.rollout import derive_seed
 
 from apps.trainers.agentflow.laptop.demonstrations import corpus, record
@@ -81,8 +79,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         ConfigError: the output folder exists.
         PreflightError: this machine has no sandbox.
     """
-    if config.out.exists():
-        raise ConfigError(f"out: {config.out} exists; name another folder or remove it")
+    refuse_existing(config.out)
     torch.set_num_threads(config.threads)
     started = time.perf_counter()
     tokenizer, demonstrations = asyncio.run(_record(config))
@@ -118,7 +115,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         "torch": torch.__version__,
         "wall_s": round(time.perf_counter() - started),
     }
-    save(model, tokenizer, config.out, figures)
+    save_policy(model, tokenizer, config.out, figures)
     print(f"planner of {model.num_parameters()} parameters in {config.out}")
     return figures
 
@@ -141,19 +138,6 @@ async def _record(config: WarmstartConfig) -> tuple[PreTrainedTokenizerFast, Dem
             flaw_share=config.flaw_share,
         )
         return tokenizer, demonstrations
-
-
-def save(
-    model: Any, tokenizer: PreTrainedTokenizerFast, out: Path, figures: dict[str, Any]
-) -> None:
-    """Writes the folder under another name first: `out` is complete if it exists."""
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    model.to(torch.bfloat16).save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    text = json.dumps(figures, indent=2)
-    (unfinished / "warmstart.json").write_text(f"{text}\n", encoding="utf-8")
-    unfinished.rename(out)
 
 
 def main(argv: Sequence[str]) -> None:

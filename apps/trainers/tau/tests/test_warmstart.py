@@ -22,7 +22,7 @@ from apps.trainers.tau.supervised import (
     train_replay,
 )
 from apps.trainers.tau.synthetic import make_case
-from apps.trainers.tau.tokenizer import encode, train_tokenizer
+from apps.trainers.tau.tokenizer import train_tokenizer
 from apps.trainers.tau.warmstart import WarmstartConfig, main, warmstart
 
 CALL = {"type": "function", "function": {"name": "f", "arguments": {"a": "b"}}}
@@ -32,6 +32,11 @@ IDENTIFIERS = ("#W2378156", "9624127908", "credit_card_4190576", "james.li4495@e
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
     return train_tokenizer(corpus(1, 300))
+
+
+def encode(tokenizer: Any, text: str) -> list[int]:
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    return ids
 
 
 def test_an_identifier_has_the_same_tokens_in_a_sentence_and_in_json(tokenizer: Any) -> None:

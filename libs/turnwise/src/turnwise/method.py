@@ -102,6 +102,8 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             beside ours.
         shipped: The folder of the policy that `--hf-checkpoint shipped` names.
         preset: The file of options that local training has where no `--config` is given.
+        compared: Numbers of `Episode.metrics` that local training compares before and after beside
+            the score.
         may_change: Options that say nothing about what is played, `section.key` by field name: a
             run that goes on may be given them anew.
         options: The run's.
@@ -113,6 +115,7 @@ class Method(ABC, Generic[OptionsT, TaskT]):
     distributions: ClassVar[tuple[str, ...]] = ()
     shipped: ClassVar[Path | None] = None
     preset: ClassVar[Path | None] = None
+    compared: ClassVar[tuple[str, ...]] = ()
     may_change: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls, **keywords: Any) -> None:

@@ -26,7 +26,7 @@ from turnwise.local.trainer import prompt_order
 from turnwise.rollout import Rollout
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import locked
-from turnwise.run.summary import read_summary
+from turnwise.run.summary import Summary, read_summary
 
 from local.letters import LetterOptions, Letters, letters
 
@@ -75,6 +75,22 @@ def start(
         return folder
 
     return run
+
+
+async def test_what_a_method_has_compared_is_paired_like_the_score(
+    start: Callable[..., Awaitable[RunFolder]],
+) -> None:
+    class Counted(Letters):
+        compared = ("turns", "absent")
+
+    folder = await start(method=Counted, num_rollout=1)
+    first, _ = rows(folder, "eval")
+    assert first["compared"]["turns"] == {name: [2.0, 2.0] for name in first["scores"]}
+    assert set(first["compared"]["absent"]["task-ij"]) == {None}
+    found = read_summary(folder)
+    assert isinstance(found, Summary)
+    assert (found.compared["turns"].before.mean, found.compared["turns"].difference.mean) == (2, 0)
+    assert str(found.compared["absent"]) == "not known"
 
 
 def rows(folder: RunFolder, kind: str) -> list[dict[str, Any]]:

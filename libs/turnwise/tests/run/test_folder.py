@@ -9,11 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.run.folder import RunFolder, require_space, write_whole
-from turnwise.run.summary import EvalSummary, Measure, Summary, read_summary, write_summary
+from turnwise.run.summary import Change, EvalSummary, Measure, Summary, read_summary, write_summary
 from turnwise.trials import Estimate
 
 
@@ -165,6 +166,26 @@ def test_the_verdict_says_what_the_numbers_allow(
     back = read_summary(folder)
     assert isinstance(back, Summary)
     assert back.verdict() == made.verdict()
+
+
+def test_other_numbers_are_told_with_their_paired_change(tmp_path: Path) -> None:
+    cost = Change(
+        before=Estimate(0.0004321, 0.00002, 32, 128),
+        after=Estimate(0.0002, 0.00001, 32, 128),
+        difference=Estimate(-0.00023, 0.00002, 32, 256),
+    )
+    unknown = Estimate(math.nan, math.nan, 0, 0)
+    never = Change(before=unknown, after=unknown, difference=unknown)
+    made = msgspec.structs.replace(summary(0.2, 0.04), compared={"cost_usd": cost, "never": never})
+    said = made.text().splitlines()
+    assert said[1] == (
+        "Cost_usd 0.000432 ± 2e-05 -> 0.0002 ± 1e-05, -0.00023 ± 2e-05 (-11.5 standard errors)."
+    )
+    assert said[2] == "Never not known."
+    write_summary(folder := make(tmp_path), made)
+    back = read_summary(folder)
+    assert isinstance(back, Summary) and back.compared["cost_usd"] == cost
+    assert math.isnan(back.compared["never"].difference.mean)
 
 
 def test_an_evaluation_says_what_it_lost(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_the_names_of_an_evaluation_row_are_frozen() -> None:
         "service_totals",
         "eval_s",
         "scores",
+        "compared",
     ]
 
 

@@ -15,7 +15,7 @@ from turnwise.local.trainer import EvalResult, StepResult, Table, drops
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, TrainRow, as_row, metric_means, read_metrics
 from turnwise.run.progress import ProgressDisplay
-from turnwise.run.summary import Summary, write_summary
+from turnwise.run.summary import Change, Summary, write_summary
 from turnwise.run.traces import choose_eval_traces, choose_traces, trace_row
 from turnwise.trials import mean_score, paired_difference
 
@@ -48,9 +48,13 @@ class Recorder:
 
     def evaluation(self, step: int) -> Table | None:
         """Scores of the evaluation after `step`, if the run has made it."""
+        row = self._evaluation(step)
+        return None if row is None else row.scores
+
+    def _evaluation(self, step: int) -> EvalRow | None:
         for row in self._rows:
             if isinstance(row, EvalRow) and row.step == step:
-                return row.scores
+                return row
         return None
 
     def evaluated(self, step: int, result: EvalResult) -> None:
@@ -67,6 +71,7 @@ class Recorder:
             service_totals=dict(self._experiment.method.metrics()),
             eval_s=result.eval_s,
             scores={task_id: list(scores) for task_id, scores in result.table.items()},
+            compared={name: _numbers(result, name) for name in self._experiment.method.compared},
         )
         self._append(row, choose_eval_traces(result.episodes))
         self.progress.evaluated(row, result.ledger.equation())
@@ -123,9 +128,24 @@ class Recorder:
             coverage=sum(score is not None for score in scores) / len(scores),
             claim=self._experiment.claim,
             split=self._experiment.split,
+            compared=self._compared(),
         )
         write_summary(self._folder, summary)
         return summary
+
+    def _compared(self) -> dict[str, Change]:
+        first, last = self._evaluation(0), self._evaluation(self._options.num_rollout)
+        if first is None or last is None:
+            return {}
+        return {
+            name: Change(
+                before=mean_score(first.compared[name]),
+                after=mean_score(last.compared[name]),
+                difference=paired_difference(first.compared[name], last.compared[name]),
+            )
+            for name in self._experiment.method.compared
+            if name in first.compared and name in last.compared
+        }
 
     def _append(self, row: EvalRow | TrainRow, chosen: Sequence[tuple[str, Episode]]) -> None:
         traces = [
@@ -146,6 +166,15 @@ class Recorder:
 def endings(episodes: Sequence[Episode]) -> dict[str, int]:
     """Episodes by the label of their ending, most frequent first."""
     return dict(Counter(episode.ending.label for episode in episodes).most_common())
+
+
+def _numbers(result: EvalResult, name: str) -> dict[str, list[float | None]]:
+    """A number of the episodes' metrics by task and trial; None where an episode has no score."""
+    found: dict[str, list[float | None]] = {task_id: [] for task_id in result.table}
+    for episode in result.episodes:
+        number = None if episode.score is None else episode.metrics.get(name)
+        found[episode.group_id].append(number)
+    return found
 
 
 def _mean_update(result: StepResult, name: str) -> float | None:

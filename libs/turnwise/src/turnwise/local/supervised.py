@@ -8,10 +8,13 @@ Shapes: B rows, L tokens a row, T trained tokens.
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,6 +24,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from turnwise.config import ConfigError
 from turnwise.local.demonstrations import Demonstrations
 
 EMBEDDING_STD = 0.3
@@ -182,6 +186,28 @@ def replay_batches(
             batches = [some[at : at + rows] for at in range(0, len(some), rows)]
             for at in rng.permutation(len(batches)):
                 yield _padded(demonstrations, batches[at])
+
+
+def save_policy(
+    model: Any, tokenizer: PreTrainedTokenizerFast, out: Path, figures: dict[str, Any]
+) -> None:
+    """Writes weights (bf16), tokenizer and `warmstart.json` with the figures.
+
+    The folder has another name first: `out` is complete if it exists.
+    """
+    unfinished = out.with_name(f".{out.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    model.to(torch.bfloat16).save_pretrained(unfinished)
+    tokenizer.save_pretrained(unfinished)
+    text = json.dumps(figures, indent=2)
+    (unfinished / "warmstart.json").write_text(f"{text}\n", encoding="utf-8")
+    unfinished.rename(out)
+
+
+def refuse_existing(out: Path) -> None:
+    """Raises ConfigError where `out` exists."""
+    if out.exists():
+        raise ConfigError(f"out: {out} exists; name another folder or remove it")
 
 
 def _padded(

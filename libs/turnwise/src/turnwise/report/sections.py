@@ -293,6 +293,7 @@ def cards(run: RunData) -> list[tuple[str, str]]:
             ("before", percent_of(summary.before)),
             ("after", percent_of(summary.after)),
             ("difference", _difference(summary.difference)),
+            *((name, str(change)) for name, change in summary.compared.items()),
             *_baselines(summary.baselines),
             ("coverage", number(summary.coverage, ".1%")),
             ("tasks × trials", f"{summary.difference.tasks} × {summary.trials}"),

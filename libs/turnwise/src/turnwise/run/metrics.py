@@ -33,8 +33,9 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     """An evaluation of the weights after `step` training steps.
 
     `dataset` names what was evaluated on where a run has several. `scores` holds each task's scores
-    by trial, None where one was lost; the error of `reward_mean` is clustered by task. `endings`
-    counts episodes by `Ending.label`. `baselines` is what fixed behaviours score on the same tasks,
+    by trial, None where one was lost; the error of `reward_mean` is clustered by task. `compared`
+    holds the numbers that the method has compared, by name, in the same way. `endings` counts
+    episodes by `Ending.label`. `baselines` is what fixed behaviours score on the same tasks,
     `services` who played with the policy, by role, and `service_totals` what they have used since
     the process started.
     """
@@ -53,6 +54,7 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     service_totals: dict[str, float] = {}
     eval_s: float
     scores: dict[str, list[float | None]]
+    compared: dict[str, dict[str, list[float | None]]] = {}
 
 
 class TrainRow(msgspec.Struct, frozen=True, kw_only=True):

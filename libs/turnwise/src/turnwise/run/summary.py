@@ -17,6 +17,22 @@ MIN_ERRORS = 3.0
 """A rise counts as shown from this many standard errors of the paired difference on."""
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A number of the episodes before and after; `difference` is paired by task."""
+
+    before: Estimate
+    after: Estimate
+    difference: Estimate
+
+    def __str__(self) -> str:
+        if math.isnan(self.difference.mean):
+            return "not known"
+        errors = self.difference.mean / self.difference.stderr if self.difference.stderr > 0 else 0
+        said = f" ({errors:+.1f} standard errors)" if errors else ""
+        change = f"{self.difference.mean:+.3g} ± {self.difference.stderr:.2g}{said}"
+        return f"{_plain(self.before)} -> {_plain(self.after)}, {change}"
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What a training run showed.
 
@@ -30,6 +46,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         coverage: Scored trials over started ones, of both evaluations.
         claim: What the result shows and what it does not, one sentence each.
         split: The tasks that were evaluated on.
+        compared: Other numbers of the episodes, by name, as the method has them compared.
     """
 
     kind: Literal["train"] = "train"
@@ -45,6 +62,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float
     claim: tuple[str, ...]
     split: str = "held-out"
+    compared: dict[str, Change] = {}
 
     @property
     def errors(self) -> float:
@@ -79,8 +97,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return f"No rise is shown: {change}; {MIN_ERRORS:g} standard errors would show one."
 
     def text(self) -> str:
-        """The verdict, what fixed behaviours score, who took part, and what it means."""
+        """The verdict, what else changed, what fixed behaviours score, who took part, and what it
+        means."""
         lines = [self.verdict()]
+        lines += [capitalised(f"{name} {change}.") for name, change in self.compared.items()]
         for name, score in self.baselines.items():
             lines.append(capitalised(f"{name} scores {100 * score:.1f} % here."))
         if self.services:
@@ -190,6 +210,12 @@ def percent(estimate: Estimate) -> str:
     return f"{100 * estimate.mean:.1f}{error} %"
 
 
+def _plain(estimate: Estimate) -> str:
+    """`0.469 ± 0.041`, in as many digits as tell something."""
+    error = "" if math.isnan(estimate.stderr) else f" ± {estimate.stderr:.2g}"
+    return f"{estimate.mean:.3g}{error}"
+
+
 def write_summary(folder: RunFolder, summary: AnySummary) -> None:
     """Writes summary.json whole or not at all. NaN becomes null; the verdict is in it in words."""
     row = {**msgspec.to_builtins(summary), "verdict": summary.verdict()}
@@ -243,6 +269,13 @@ def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
     }
     if isinstance(row.get("parts"), dict):
         row["parts"] = {name: measures(value) for name, value in row["parts"].items()}
+    if isinstance(row.get("compared"), dict):
+        row["compared"] = {
+            name: {key: estimate(item) for key, item in change.items()}
+            if isinstance(change, dict)
+            else change
+            for name, change in row["compared"].items()
+        }
     if row.get("coverage", 0) is None:
         row["coverage"] = math.nan
     return row
