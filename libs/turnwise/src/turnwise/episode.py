@@ -26,6 +26,7 @@ from typing import Any
 
 import tokendelta
 
+from turnwise.inflight import REGISTRY, waiting
 from turnwise.printable import printable
 
 
@@ -75,14 +76,18 @@ class DeadlineExceeded(BoundaryError):
 async def crossing(boundary: Boundary, *, deadline_s: float | None = None) -> AsyncIterator[None]:
     """Attributes every failure inside the block to `boundary`, and bounds its time.
 
+    Meanwhile the episode is seen to wait for it (`turnwise.inflight`).
+
     Raises:
         DeadlineExceeded: after `deadline_s` seconds.
         BoundaryError: for any other exception, which becomes its cause. A `BoundaryError` from
             inside keeps its own boundary; cancellation passes through.
     """
     try:
-        async with asyncio.timeout(deadline_s) as scope:
-            yield
+        with waiting(boundary):
+            async with asyncio.timeout(deadline_s) as scope:
+                yield
+        REGISTRY.answered[boundary] = REGISTRY.clock()
     except BoundaryError:
         raise
     except TimeoutError as error:

@@ -17,6 +17,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from turnwise.inflight import waiting
+
 WINDOW_S = 60.0
 _ROUNDING_S = 1e-6
 
@@ -132,7 +134,8 @@ class Limiter:
     @asynccontextmanager
     async def slot(self, tokens: float = 0.0) -> AsyncIterator[Slot]:
         """Waits for the right to send a request of about `tokens` tokens, and holds it."""
-        slot = await self._acquire(tokens)
+        with waiting("limiter"):
+            slot = await self._acquire(tokens)
         try:
             yield slot
         finally:

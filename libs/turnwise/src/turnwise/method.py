@@ -31,6 +31,7 @@ from pydantic import field_validator
 from turnwise.command import PreflightError, RunError
 from turnwise.config import Config, ConfigError, nearest
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
+from turnwise.inflight import REGISTRY, playing
 from turnwise.objective import Objective
 from turnwise.policy import AnyPolicy, Policy
 from turnwise.rollout import Rollout, unplayed
@@ -235,6 +236,14 @@ async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyP
     Raises:
         ConfigError, PreflightError, RunError: no further episode could be right, or played.
     """
+    with playing(rollout.rollout_id, rollout.group_id, rollout.task_id):
+        episode = await _play(method, rollout, policy)
+    if (boundary := episode.ending.boundary) is not None:
+        REGISTRY.failed(boundary, episode.ending.error or "")
+    return episode
+
+
+async def _play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyPolicy) -> Episode:
     await own_round()
     try:
         return await method.run(rollout, policy)

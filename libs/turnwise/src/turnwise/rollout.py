@@ -61,6 +61,8 @@ async def run_rollouts(
 ) -> list[Episode]:
     """Runs every rollout, at most `concurrency` at a time; returns episodes in the given order.
 
+    An episode whose task is cancelled by itself is cancelled alone.
+
     `run_episode` turns every failure it foresees into an ending. An exception from it is a bug:
     the other episodes are cancelled and the first one is raised. On cancellation episodes under
     way are entered as cancelled, so that the ledger balances whatever happened.
@@ -74,7 +76,9 @@ async def run_rollouts(
             try:
                 episode = await run_episode(rollout)
             except BaseException:
-                ledger.settle(unplayed(rollout, Ending.cancelled()))
+                # Of one that alone is cancelled the group shall know.
+                episodes[index] = cancelled = unplayed(rollout, Ending.cancelled())
+                ledger.settle(cancelled)
                 raise
             ledger.settle(episode)
             episodes[index] = episode

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from turnwise.episode import Boundary, BoundaryError
+from turnwise.inflight import waiting
 
 CHARACTERS_PER_TOKEN = 4
 """Rule of thumb for English where an endpoint does not count; it errs to the high side."""
@@ -79,7 +80,8 @@ class Spend:
             self.cap_usd is not None
             and self.usd + price <= self.cap_usd < self.usd + self.pledged_usd + price
         ):
-            await asyncio.sleep(LOOK_AGAIN_S)
+            with waiting("spend cap"):
+                await asyncio.sleep(LOOK_AGAIN_S)
         return self.pledge(read, written, boundary=boundary)
 
     def release(self, pledged: float) -> None:

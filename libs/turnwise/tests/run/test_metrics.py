@@ -96,7 +96,7 @@ def test_rows_of_a_later_version_are_read_by_the_names_known_here() -> None:
     ("changes", "said"),
     [
         ({"step": "3"}, r"`int`.*\$\.step"),
-        ({"kind": "test"}, "kind: expected 'eval', 'train' or 'slime', found 'test'"),
+        ({"kind": "test"}, "kind: expected 'eval', 'train', 'slime' or 'event', found 'test'"),
         ({"kind": None}, "kind: expected"),
         ({"ledger": {"started": 3}}, "ledger"),
     ],

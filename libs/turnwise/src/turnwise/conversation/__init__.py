@@ -48,6 +48,7 @@ from turnwise.conversation.history import (
 )
 from turnwise.conversation.tokens import Specials, TokenHistory
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, crossing
+from turnwise.inflight import waiting
 from turnwise.models.text import KNOWN_MARKERS, Markers
 from turnwise.policy import AnyPolicy, EndpointPolicy
 from turnwise.rollout import Rollout, derive_seed
@@ -349,7 +350,8 @@ class Conversation:
         )
         started = time.perf_counter()
         try:
-            sampled = await history.sample(asked)
+            with waiting(f"turn {number}"):
+                sampled = await history.sample(asked)
         finally:
             self.engine_s += time.perf_counter() - started
         if isinstance(sampled, Overflow):

@@ -5,6 +5,8 @@
    checkpoint and evaluate at their intervals;
 3. evaluate again, and say what the difference is.
 
+Between two steps it does what people ask for (`turnwise.local.control`).
+
 Everything is on disk when it is known. The first interrupt finishes the step or the evaluation
 under way, saves it and ends with exit code 130; the second stops at once, or as soon as the
 optimiser step under way is done, and leaves what was saved.
@@ -30,6 +32,7 @@ from turnwise.local.checkpoint import (
     save_checkpoint,
     verify_checkpoint,
 )
+from turnwise.local.control import LocalControl
 from turnwise.local.experiment import Experiment
 from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
@@ -68,7 +71,28 @@ async def train(
     lost_groups = LostGroups(options.rollout_batch_size)
     keep_what_is_loaded()
     try:
-        with recorder.progress, _interruptible(recorder.progress.say) as interrupted:
+        with (
+            recorder.progress,
+            LocalControl(folder, trainer, recorder.progress, done) as control,
+            _interruptible(recorder.progress.say) as signalled,
+        ):
+
+            def interrupted() -> bool:
+                return signalled() or control.stopping is not None
+
+            async def evaluate() -> str:
+                if recorder.evaluation(done) is not None:
+                    return f"the evaluation after step {done} is on record already"
+                await _evaluate(trainer, recorder, done)
+                return f"evaluated after step {done}"
+
+            def save() -> str:
+                nonlocal saved
+                if done > saved:
+                    _save(folder, done, trainer, policy.tokenizer)
+                    saved = done
+                return f"step {done} is saved" if done else "no step is done yet"
+
             before = recorder.evaluation(0)
             if before is None and done:
                 recorder.progress.say("the first evaluation is not on record: no verdict")
@@ -77,16 +101,17 @@ async def train(
             if done and _is_due(options, done) and recorder.evaluation(done) is None:
                 await _evaluate(trainer, recorder, done)
             for step in range(done + 1, options.num_rollout + 1):
+                await control.between(done, interrupted, evaluate=evaluate, save=save)
                 if interrupted():
+                    save()
                     raise Interrupted(f"before step {step}")
                 recorder.progress.stage(f"step {step}")
                 result = await trainer.train_step(step)
                 recorder.stepped(step, result)
-                done = step
+                control.writer.step = done = step
                 last = step == options.num_rollout
                 if last or step % options.save_interval == 0 or interrupted():
-                    _save(folder, step, trainer, policy.tokenizer)
-                    saved = step
+                    save()
                 if interrupted():
                     raise Interrupted(f"after step {step}")
                 lost_groups.count_groups(result.groups)

@@ -30,6 +30,7 @@ import msgspec
 
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, crossing
+from turnwise.inflight import REGISTRY, Service
 from turnwise.limiter import Limiter, Slot
 from turnwise.models import meter
 from turnwise.models.answer import (
@@ -111,6 +112,12 @@ class ChatClient:
         self._connections = Connections(self._url, attempt_s=config.attempt_s, hide=self.hide_key)
         self._absent_since: float | None = None
         self._key()
+        REGISTRY.add_service(self)
+
+    def service(self) -> Service:
+        """Its queue and its costs, as `turnwise.inflight` shows them."""
+        name = f"{self._boundary}: {self.config.model} at {self.config.base_url}"
+        return Service(name, self._boundary, self.limiter, self.spend)
 
     async def complete(
         self,
@@ -294,6 +301,7 @@ class _Call:
                 if isinstance(error, NobodyAnswers):
                     self._be_patient(error)
                 client.retries += 1
+            REGISTRY.failed(client._boundary, f"{client._url}: {self.last}; asked again")
             failures += 1
             await self._pause(wait_s, failures, deadline)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import BoundaryError, crossing
+from turnwise.inflight import REGISTRY, Service
 from turnwise.limiter import Limiter
 from turnwise.models.chat import at_most, plain_messages, renamed
 from turnwise.models.client import ConversationTooLong
@@ -58,6 +59,12 @@ class EngineModel:
         self._markers = Markers.of(policy.profile.tokenizer)
         self._hidden = policy.profile.specials.control | policy.profile.stop_ids
         self._sessions = itertools.count()
+        REGISTRY.add_service(self)
+
+    def service(self) -> Service:
+        """Its queue and its costs, as `turnwise.inflight` shows them."""
+        name = f"{self.config.boundary}: {self.name} of the policy's engine"
+        return Service(name, self.config.boundary, self._limiter, self.spend)
 
     async def ask(
         self,

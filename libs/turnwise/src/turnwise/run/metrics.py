@@ -105,7 +105,21 @@ class SlimeRow(msgspec.Struct, frozen=True, kw_only=True):
     numbers: dict[str, float | None]
 
 
-MetricsRow = EvalRow | TrainRow | SlimeRow
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened after `step` training steps, `at` seconds since 1970.
+
+    A `stall` is noticed `seconds` after the last episode ended; `stall over` says how long it was.
+    """
+
+    step: int
+    kind: Literal["event"] = "event"
+    event: str
+    at: float
+    seconds: float
+    text: str
+
+
+MetricsRow = EvalRow | TrainRow | SlimeRow | EventRow
 
 
 class Outcome(Protocol):
@@ -191,9 +205,9 @@ def parse_row(row: Row) -> MetricsRow:
         ValueError: saying which field is missing or of the wrong type.
     """
     kind: Any = row.get("kind")
-    made = {"eval": EvalRow, "train": TrainRow, "slime": SlimeRow}
+    made = {"eval": EvalRow, "train": TrainRow, "slime": SlimeRow, "event": EventRow}
     if not isinstance(kind, str) or kind not in made:
-        raise ValueError(f"kind: expected 'eval', 'train' or 'slime', found {kind!r}")
+        raise ValueError(f"kind: expected 'eval', 'train', 'slime' or 'event', found {kind!r}")
     try:
         found: MetricsRow = msgspec.convert(row, made[kind])
     except msgspec.ValidationError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
@@ -16,6 +17,9 @@ class ProgressDisplay:
     """Prints a line for each row; shows a bar over `total` steps on a terminal.
 
     Where there is no terminal, as in the log of a CI job, a step is exactly one line, however long.
+
+    Attributes:
+        on_stage: Told as well what is going on.
     """
 
     def __init__(self, total: int, *, done: int = 0, console: Console | None = None) -> None:
@@ -31,6 +35,7 @@ class ProgressDisplay:
         )
         self._task = self._bar.add_task("training", total=total, completed=done)
         self._total = total
+        self.on_stage: Callable[[str], None] = lambda text: None
 
     def __enter__(self) -> ProgressDisplay:
         self._bar.start()
@@ -49,6 +54,7 @@ class ProgressDisplay:
 
     def stage(self, text: str) -> None:
         """Says what is going on, on a terminal alone."""
+        self.on_stage(text)
         self._bar.update(self._task, description=text)
 
     def evaluated(self, row: EvalRow, equation: str) -> None:
