@@ -90,7 +90,7 @@ async def train(
                 if interrupted():
                     raise Interrupted(f"after step {step}")
                 lost_groups.count_groups(result.groups)
-                if problem := nothing_scored(result.episodes):
+                if problem := trainer.engine.failure or nothing_scored(result.episodes):
                     raise StopRun(f"step {step}: {problem}")
                 if not last and _is_due(options, step):
                     await _evaluate(trainer, recorder, step)
@@ -118,6 +118,9 @@ def _is_due(options: TrainOptions, step: int) -> bool:
 async def _evaluate(trainer: Trainer[TaskT], recorder: Recorder, step: int) -> Table:
     recorder.progress.stage("evaluating")
     result = await trainer.evaluate()
+    if problem := trainer.engine.failure:
+        # Its row would stand for the evaluation, and the one that goes on would not make it again.
+        raise StopRun(f"evaluation after step {step}: {problem}")
     recorder.evaluated(step, result)
     if problem := nothing_scored(result.episodes):
         raise StopRun(f"evaluation after step {step}: {problem}")

@@ -218,7 +218,7 @@ class Trainer(Generic[TaskT]):
 
     def _check_difference(self, difference: float, step: int) -> None:
         what = "the log-prob of a sampled token"
-        if said := logprobs_differ(difference, self.options.max_logprob_diff, what):
+        if said := logprobs_differ(difference, self.options.logprob_limits()[0], what):
             raise RunError(f"step {step}: {said}")
 
     def _rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
