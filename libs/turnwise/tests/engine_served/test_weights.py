@@ -54,6 +54,12 @@ def test_a_weight_that_is_valid_until_the_next_is_taken_is_sent_as_it_was() -> N
     assert [tensor.tolist() for _, tensor in kept] == [[float(n)] * 4 for n in range(3)]
 
 
+def test_a_bucket_leaves_torch_as_it_was_for_whoever_takes_it(model: Any) -> None:
+    packed = buckets(model.named_parameters(), dtype=torch.float32, device=CPU, size=3000)
+    next(packed)
+    assert torch.is_grad_enabled()
+
+
 def test_what_sglang_would_not_unpickle_is_refused() -> None:
     with pytest.raises(RuntimeError, match="Blocked unsafe class loading"):
         unflattened(pickle.dumps(Path("x")))

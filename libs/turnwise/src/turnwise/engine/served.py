@@ -10,8 +10,8 @@
    go by disk, and do so from then on. The server's cache is flushed with them.
 2. Every answer names the version of the weights that sampled it. One of another version than was
    sent is refused as a failure of the engine.
-3. A server that dies loses the turns under way to the engine. It is started again once, with the
-   weights that were sent last; turns that are asked for meanwhile wait. When it dies again, or
+3. A server that dies loses the turns under way to the engine: one of them may be what it died of.
+   It is started again once, with the weights sent last; turns that are asked for meanwhile wait. When it dies again, or
    can't take the weights, `failure` says why, and every further turn is lost.
 
 `open` raises where the run can't begin. After it nothing here raises but `clear`, with `StopRun`:
@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,13 @@ from turnwise.engine import Completion, EngineStats, SamplingParams
 from turnwise.engine.http import HttpError, HttpPool
 from turnwise.engine.server import Server
 from turnwise.engine.sglang import SGLangEngine
-from turnwise.engine.weights import NamedTensors, buckets, on_host, write_folder
+from turnwise.engine.weights import Bucket, NamedTensors, buckets, on_host, write_folder
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.printable import one_line
 
 TRIED = "0.5.15.post1"
 """The version of SGLang that this was measured with."""
-RESTARTS = 1
+MAX_RESTARTS = 1
 CONTROL_S = 300.0
 """For an answer of the server that samples nothing: weights, flush, memory."""
 IDLE_S = 30
@@ -113,7 +114,7 @@ class ServedEngine:
         self._log = self._folder = Path(LOG)
         self._address = ""
         self._through_memory = True
-        self._restarts = 0
+        self.restarts = 0
         self._restart: asyncio.Task[None] | None = None
         self._counts = [0, 0, 0]
         self._under_way, self._busy_s, self._since = 0, 0.0, 0.0
@@ -244,10 +245,10 @@ class ServedEngine:
             if self._closed or self.failure:
                 return
             said = self._server.said()
-            if self._restarts == RESTARTS:
+            if self.restarts == MAX_RESTARTS:
                 self.failure = f"the engine's server ended for the second time: {said}"
                 return
-            self._restarts += 1
+            self.restarts += 1
             _note(f"the engine's server ended and is started again: {said}")
             self._restart = asyncio.create_task(self._start_again())
         if self._restart is not None:
@@ -315,19 +316,25 @@ class ServedEngine:
 
     async def _send_memory(self) -> None:
         packed = buckets(self._named(), dtype=self._dtype, device=self._device)
-        while (bucket := await asyncio.to_thread(next, packed, None)) is not None:
-            request: dict[str, Any] = {
-                "serialized_named_tensors": [bucket.handle],
-                "load_format": "flattened_bucket",
-                "flush_cache": bucket.last,
-                "abort_all_requests": True,
-            }
-            if bucket.last:
-                request["weight_version"] = str(self.weight_version)
-            await self._update("update_weights_from_tensor", request)
-            del bucket
-            if self._device.type == "cuda":
-                torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+        loop = asyncio.get_running_loop()
+        # One thread for all of them: a generator may switch what torch keeps for each thread.
+        with ThreadPoolExecutor(1, thread_name_prefix="turnwise-weights") as thread:
+            while (bucket := await loop.run_in_executor(thread, next, packed, None)) is not None:
+                await self._send_bucket(bucket)
+                del bucket
+                if self._device.type == "cuda":
+                    torch.cuda.ipc_collect()  # type: ignore[no-untyped-call]
+
+    async def _send_bucket(self, bucket: Bucket) -> None:
+        request: dict[str, Any] = {
+            "serialized_named_tensors": [bucket.handle],
+            "load_format": "flattened_bucket",
+            "flush_cache": bucket.last,
+            "abort_all_requests": True,
+        }
+        if bucket.last:
+            request["weight_version"] = str(self.weight_version)
+        await self._update("update_weights_from_tensor", request)
 
     async def _send_folder(self) -> None:
         with tempfile.TemporaryDirectory(prefix=".weights", dir=self._log.parent) as name:

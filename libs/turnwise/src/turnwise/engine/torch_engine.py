@@ -110,6 +110,11 @@ class TorchEngine:
         return self._decoder.context
 
     @property
+    def restarts(self) -> int:
+        """Never: it ends with this process."""
+        return 0
+
+    @property
     def failure(self) -> str:
         """Why it samples no more: it always does."""
         return ""

@@ -63,16 +63,15 @@ def buckets(
     """
     held: list[tuple[str, Tensor]] = []
     length = 0
-    with torch.no_grad():
-        for name, tensor in named:
-            need = tensor.numel() * dtype.itemsize
-            if held and length + need > size:
-                yield _bucket(held, last=False)
-                held, length = [], 0
-            held.append((name, tensor.to(device, dtype, copy=True)))
-            length += need
-        if held:
-            yield _bucket(held, last=True)
+    for name, tensor in named:
+        need = tensor.numel() * dtype.itemsize
+        if held and length + need > size:
+            yield _bucket(held, last=False)
+            held, length = [], 0
+        held.append((name, tensor.detach().to(device, dtype, copy=True)))
+        length += need
+    if held:
+        yield _bucket(held, last=True)
 
 
 def _bucket(named: list[tuple[str, Tensor]], *, last: bool) -> Bucket:
@@ -103,7 +102,6 @@ def _pickled(content: dict[str, Any]) -> str:
     return base64.b64encode(stream.getvalue()).decode("ascii")
 
 
-@torch.no_grad()
 def write_folder(folder: Path, named: NamedTensors, *, dtype: torch.dtype, like: Path) -> None:
     """Writes weights as a folder that SGLang, vLLM and transformers read.
 
@@ -120,11 +118,10 @@ def write_folder(folder: Path, named: NamedTensors, *, dtype: torch.dtype, like:
             shutil.copy(file, folder / file.name)
 
 
-@torch.no_grad()
 def on_host(named: NamedTensors, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
     """Copies of weights that stay as they are while the model is trained on."""
     return [(name, _on_host(tensor, dtype)) for name, tensor in named]
 
 
 def _on_host(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    return tensor.to("cpu", dtype, copy=True).contiguous()
+    return tensor.detach().to("cpu", dtype, copy=True).contiguous()

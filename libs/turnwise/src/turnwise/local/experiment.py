@@ -46,6 +46,11 @@ class TrainedEngine(Engine, Protocol):
         ...
 
     @property
+    def restarts(self) -> int:
+        """How often it broke and was started again; turns under way were lost."""
+        ...
+
+    @property
     def failure(self) -> str:
         """Why it samples no more, whatever is done; "" while it does."""
         ...

@@ -172,7 +172,7 @@ class TrainOptions(CommandConfig):
         given = [name for name in type(self).model_fields if name in served & self._given()]
         if self.engine == "torch" and given:
             raise ValueError(f"{given[0].replace('_', '-')} needs engine sglang")
-        started = served - {"engine_url"}
+        started = served - {"engine_url", "engine_device", "offload_rollout"}
         if self.engine_url is not None and (beside := [n for n in given if n in started]):
             raise ValueError(
                 f"{beside[0].replace('_', '-')} is for a server that is started, and engine-url"

@@ -4,9 +4,9 @@
 
     python -m turnwise.testing.policy_server --model-path FOLDER --port PORT    # and SGLang's flags
 
-It samples with the embedded engine in float32, so that log-probs are a trainer's own where the weights
-are. What it has beside `FakeSGLang`: `/update_weights_from_tensor` in buckets, unpickled under
-SGLang's restrictions, and `_from_disk`; `/flush_cache`, refused while turns are under way;
+It samples with the embedded engine in float32, so that log-probs are a trainer's own where the
+weights are. What it has beside `FakeSGLang`: `/update_weights_from_tensor` in buckets, unpickled
+under SGLang's restrictions, and `_from_disk`; `/flush_cache`, refused while turns are under way;
 `/release_memory_occupation`, after which the weights are gone, and `/resume_`; `/health`,
 `/server_info`. It is as wrong on demand as `Faults` says.
 """
@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import base64
 import io
-import json
 import os
 import pickle
 import sys
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from aiohttp import web
@@ -96,14 +96,15 @@ class PolicyServer(FakeSGLang):
         weight_version: str = "default",
     ) -> None:
         super().__init__(self._turn, port=port)
-        self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        load: Any = AutoModelForCausalLM.from_pretrained
+        self.model: Any = load(folder, dtype=torch.float32).eval()
         self._engine = TorchEngine(self.model, rows=rows, context=context, verify=False)
         self.faults = faults or Faults()
         self.lives = 0
         self.weight_version = weight_version
         self.updates: list[dict[str, Any]] = []
         self.released = False
-        self.flushes = 0
+        self.flushes = self.releases = 0
 
     def add_routes(self, router: web.UrlDispatcher) -> None:
         super().add_routes(router)
@@ -189,6 +190,7 @@ class PolicyServer(FakeSGLang):
                 weight.zero_()
         await self._engine.update_weights(self.model)
         self.released = True
+        self.releases += 1
         return web.json_response(None)
 
     async def _resume(self, request: web.Request) -> web.Response:
@@ -233,8 +235,7 @@ async def serve(argv: Sequence[str]) -> None:
     parser.add_argument("--context-length", type=int, default=512)
     parser.add_argument("--weight-version", default="default")
     given, _ = parser.parse_known_args(list(argv))
-    said = json.loads(os.environ.get(FAULTS, "{}"))
-    faults = Faults(**{key: tuple(v) if isinstance(v, list) else v for key, v in said.items()})
+    faults = msgspec.json.decode(os.environ.get(FAULTS, "{}"), type=Faults)
     if faults.broken_start:
         raise SystemExit("RuntimeError: Not enough memory. Please try to increase --mem-fraction")
     server = PolicyServer(
