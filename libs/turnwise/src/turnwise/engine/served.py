@@ -11,8 +11,9 @@
 2. Every answer names the version of the weights that sampled it. One of another version than was
    sent is refused as a failure of the engine.
 3. A server that dies loses the turns under way to the engine: one of them may be what it died of.
-   It is started again once, with the weights sent last; turns that are asked for meanwhile wait. When it dies again, or
-   can't take the weights, `failure` says why, and every further turn is lost.
+   It is started again once, with the weights sent last; turns that are asked for meanwhile wait.
+   When it dies again, or can't take the weights, `failure` says why, and every further turn is
+   lost.
 
 `open` raises where the run can't begin. After it nothing here raises but `clear`, with `StopRun`:
 what was trained is recorded and saved before.
@@ -160,6 +161,10 @@ class ServedEngine:
         self._begin()
         try:
             turn = await self._client.generate(prompt_ids, params, session_id=session_id)
+        except BoundaryError:
+            # Not only the next turn shall start it again: there may be none.
+            self._start_if_ended()
+            raise
         finally:
             self._end()
         if len(turn.ids) and not asked_at <= turn.weight_version <= self.weight_version:
@@ -241,18 +246,22 @@ class ServedEngine:
 
     async def _ready(self) -> None:
         """Waits for a start that is under way; starts a server that has ended again."""
-        if self._restart is None and self._server is not None and self._server.ended:
-            if self._closed or self.failure:
-                return
-            said = self._server.said()
-            if self.restarts == MAX_RESTARTS:
-                self.failure = f"the engine's server ended for the second time: {said}"
-                return
-            self.restarts += 1
-            _note(f"the engine's server ended and is started again: {said}")
-            self._restart = asyncio.create_task(self._start_again())
+        self._start_if_ended()
         if self._restart is not None:
             await asyncio.shield(self._restart)
+
+    def _start_if_ended(self) -> None:
+        if self._restart is not None or self._server is None or not self._server.ended:
+            return
+        if self._closed or self.failure:
+            return
+        said = self._server.said()
+        if self.restarts == MAX_RESTARTS:
+            self.failure = f"the engine's server ended for the second time: {said}"
+            return
+        self.restarts += 1
+        _note(f"the engine's server ended and is started again: {said}")
+        self._restart = asyncio.create_task(self._start_again())
 
     async def _start_again(self) -> None:
         try:

@@ -19,6 +19,10 @@ SHARED_FRACTION, OWN_FRACTION = 0.4, 0.85
 RESERVED_TOKENS = 16
 """A served context is longer than the run's by these, so that it is the run that ends a turn."""
 
+CACHES = 2
+"""Whole conversations of all episodes in flight that the cache holds at most: SGLang would fill the
+rest of its share, and of a large GPU under a small model that takes long."""
+
 
 def make_sglang_engine(options: TrainOptions, policy: LoadedPolicy) -> ServedEngine:
     """An engine that `open` starts, or that speaks to `--engine-url`."""
@@ -58,6 +62,7 @@ def sglang_words(options: TrainOptions, folder: Path, port: int, positions: int)
         "context-length": str(min(context, positions)),
         "mem-fraction-static": f"{mem_fraction(options):g}",
         "max-running-requests": str(options.concurrency),
+        "max-total-tokens": str(CACHES * options.concurrency * context),
         "random-seed": str(options.seed % 2**31),
         "weight-version": "0",
         "log-level-http": "warning",

@@ -110,7 +110,11 @@ class Trainer(Generic[TaskT]):
         groups = make_groups(
             episodes, std_normalization=not self.options.disable_grpo_std_normalization
         )
+        if self.options.offload_rollout:
+            await self.engine.release_memory()
         updates, difference = await asyncio.to_thread(self._update, groups, step)
+        if self.options.offload_rollout:
+            await self.engine.resume_memory()
         await self.engine.update_weights(self.model)
         return StepResult(
             episodes=episodes,
