@@ -1,8 +1,8 @@
 """What samples tokens: ids in, ids and log-probs out.
 
-`Engine` is the contract that `torch_engine` (in process), `sglang` (HTTP) and `scripted` (tests)
-keep. An engine never sees text: a method builds the prompt with `tokendelta.Session` and gets
-back exactly what was sampled.
+`Engine` is the contract that `torch_engine` (in process), `sglang` (HTTP), `served` (a server of
+the run) and `scripted` (tests) keep. An engine never sees text: a method builds the prompt with
+`tokendelta.Session` and gets back exactly what was sampled.
 """
 
 from __future__ import annotations
@@ -65,6 +65,23 @@ class Completion:
     finish: Finish
     weight_version: int = 0
     cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Totals since the engine was made.
+
+    Attributes:
+        prompt_tokens: Tokens of all prompts.
+        cached_tokens: Those of them that were not computed.
+        sampled_tokens: Tokens sampled.
+        busy_s: Seconds that it worked.
+    """
+
+    prompt_tokens: int
+    cached_tokens: int
+    sampled_tokens: int
+    busy_s: float
 
 
 class Engine(Protocol):

@@ -30,6 +30,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from turnwise.config import ConfigError
-from turnwise.engine import Completion, SamplingParams
+from turnwise.engine import Completion, EngineStats, SamplingParams
 from turnwise.engine.batch import Batch, Turn
 from turnwise.engine.decoder import Decoder
 from turnwise.episode import Boundary, BoundaryError
@@ -45,23 +46,6 @@ from turnwise.rounds import rounds_are_taken
 
 SETTLE_ROUNDS = 16
 """Rounds of the event loop without a new request after which coroutines count as settled."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Totals since the engine was made.
-
-    Attributes:
-        prompt_tokens: Tokens of all prompts.
-        cached_tokens: Those of them that were not computed.
-        sampled_tokens: Tokens sampled.
-        busy_s: Seconds that the worker thread worked.
-    """
-
-    prompt_tokens: int
-    cached_tokens: int
-    sampled_tokens: int
-    busy_s: float
 
 
 @dataclass(slots=True, eq=False)
@@ -124,6 +108,16 @@ class TorchEngine:
     def context(self) -> int:
         """Tokens per sequence."""
         return self._decoder.context
+
+    @property
+    def restarts(self) -> int:
+        """Never: it ends with this process."""
+        return 0
+
+    @property
+    def failure(self) -> str:
+        """Why it samples no more: it always does."""
+        return ""
 
     @property
     def weight_version(self) -> int:
@@ -203,6 +197,15 @@ class TorchEngine:
         Turns under way end with finish `abort`.
         """
         await self._command(self._batch.clear)
+
+    async def open(self, logs: Path) -> None:
+        """Nothing to start: the engine is in this process."""
+
+    async def release_memory(self) -> None:
+        """Nothing is given back: weights and cache stay where they are."""
+
+    async def resume_memory(self) -> None:
+        """Nothing was given back."""
 
     async def close(self) -> None:
         """Ends turns under way with finish `abort` and frees the worker thread."""

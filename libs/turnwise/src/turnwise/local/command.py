@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 MAY_CHANGE = frozenset(
     {"config", "resume", "run_dir", "num_rollout", "save_interval", "threads", "dry_run"}
+    | {"engine_url", "engine_device", "engine_port", "engine_python", "engine_start_s"}
+    | {"sglang_mem_fraction_static", "sglang_options", "offload_rollout"}
 )
 """Options that a resumed run may be given anew."""
 CODES = (
@@ -74,7 +76,7 @@ class LocalRun:
         Args:
             cls: The method.
             argv: Its command line.
-            make_engine: Makes the engine that samples; the embedded one where None.
+            make_engine: Makes the engine that samples; the one that the options name where None.
 
         Raises:
             ConfigError: an option is wrong, or the run to go on with is another one.
@@ -156,17 +158,18 @@ class LocalRun:
         return policy
 
     async def _train(self, policy: LoadedPolicy, started: float) -> int:
-        from turnwise.local.experiment import make_torch_engine, open_experiment
+        from turnwise.local.experiment import make_engine, open_experiment
         from turnwise.local.loop import Interrupted, train
 
         experiment = await open_experiment(
-            self.options, self.method, policy, self._make_engine or make_torch_engine
+            self.options, self.method, policy, self._make_engine or make_engine
         )
         try:
             folder = self._folder()
             with locked(folder.path):
                 announce(self.options, experiment, folder)
                 try:
+                    await experiment.engine.open(folder.logs)
                     summary = await train(self.options, experiment, policy, folder)
                 except Interrupted as interrupted:
                     print(f"interrupted {interrupted}; go on with --resume --run-dir {folder.path}")
@@ -174,6 +177,7 @@ class LocalRun:
                 finally:
                     _report(folder)
         finally:
+            await experiment.engine.close()
             await self.method.close()
         print(f"\n{summary.text()}")
         print(

@@ -45,6 +45,24 @@ class TrainedEngine(Engine, Protocol):
         """How often the weights were updated."""
         ...
 
+    @property
+    def restarts(self) -> int:
+        """How often it broke and was started again; turns under way were lost."""
+        ...
+
+    @property
+    def failure(self) -> str:
+        """Why it samples no more, whatever is done; "" while it does."""
+        ...
+
+    async def open(self, logs: Path) -> None:
+        """Starts what it needs, which may write into `logs`.
+
+        Raises:
+            PreflightError: it can't be started.
+        """
+        ...
+
     async def clear(self) -> None:
         """Forgets what it has cached."""
         ...
@@ -53,12 +71,24 @@ class TrainedEngine(Engine, Protocol):
         """Takes over the weights of a transformers model."""
         ...
 
+    async def release_memory(self) -> None:
+        """Gives memory of the device back until `resume_memory`; samples nothing meanwhile."""
+        ...
+
+    async def resume_memory(self) -> None:
+        """Takes it again; weights must be updated before the next turn."""
+        ...
+
 
 MakeEngine = Callable[[TrainOptions, LoadedPolicy], TrainedEngine]
 
 
-def make_torch_engine(options: TrainOptions, policy: LoadedPolicy) -> TrainedEngine:
-    """The embedded engine."""
+def make_engine(options: TrainOptions, policy: LoadedPolicy) -> TrainedEngine:
+    """The engine that the options name."""
+    if options.engine == "sglang":
+        from turnwise.local.serving import make_sglang_engine
+
+        return make_sglang_engine(options, policy)
     context = options.rollout_max_context_len
     return TorchEngine(policy.model, rows=options.engine_rows, context=context)
 
@@ -113,7 +143,7 @@ async def open_experiment(
     options: TrainOptions,
     method: Method[Any, TaskT],
     loaded: LoadedPolicy,
-    make_engine: MakeEngine = make_torch_engine,
+    engine_of: MakeEngine = make_engine,
 ) -> Experiment[TaskT]:
     """Reads the tasks, opens the method's services and scores its baselines.
 
@@ -124,7 +154,7 @@ async def open_experiment(
     profile = loaded.profile(list(method.tools()))
     train, evaluation, split = _tasks(options, method)
     _check_room(options, method, profile, [*train.values(), *evaluation.values()])
-    engine = make_engine(options, loaded)
+    engine = engine_of(options, loaded)
     policy = Policy(
         engine=engine,
         profile=profile,

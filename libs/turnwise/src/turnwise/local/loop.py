@@ -69,6 +69,7 @@ async def train(
     shift = done - trainer.engine.weight_version
     recorder = Recorder(options, experiment, policy.tokenizer, folder, done, shift)
     lost_groups = LostGroups(options.rollout_batch_size)
+    excused = 0
     keep_what_is_loaded()
     try:
         with (
@@ -107,6 +108,8 @@ async def train(
                     raise Interrupted(f"before step {step}")
                 recorder.progress.stage(f"step {step}")
                 result = await trainer.train_step(step)
+                if trainer.engine.failure and not result.updates:
+                    raise StopRun(f"step {step}: {trainer.engine.failure}")
                 recorder.stepped(step, result)
                 control.writer.step = done = step
                 last = step == options.num_rollout
@@ -115,7 +118,11 @@ async def train(
                 if interrupted():
                     raise Interrupted(f"after step {step}")
                 lost_groups.count_groups(result.groups)
-                if problem := nothing_scored(result.episodes):
+                problem = nothing_scored(result.episodes)
+                if trainer.engine.restarts > excused:
+                    # What an engine lost that was started again since says nothing of the next.
+                    problem, excused = "", trainer.engine.restarts
+                if problem := trainer.engine.failure or problem:
                     raise StopRun(f"step {step}: {problem}")
                 if not last and _is_due(options, step):
                     await _evaluate(trainer, recorder, step)
@@ -142,7 +149,13 @@ def _is_due(options: TrainOptions, step: int) -> bool:
 
 async def _evaluate(trainer: Trainer[TaskT], recorder: Recorder, step: int) -> Table:
     recorder.progress.stage("evaluating")
+    restarts = trainer.engine.restarts
     result = await trainer.evaluate()
+    if trainer.engine.restarts > restarts and not trainer.engine.failure:
+        # Episodes were lost to the engine, and the weights are the same still.
+        result = await trainer.evaluate()
+    if problem := trainer.engine.failure:
+        raise StopRun(f"evaluation after step {step}: {problem}")
     recorder.evaluated(step, result)
     if problem := nothing_scored(result.episodes):
         raise StopRun(f"evaluation after step {step}: {problem}")

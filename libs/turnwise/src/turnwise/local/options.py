@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 SHIPPED = "shipped"
 """The name of the policy that comes with a method."""
 MAX_THREADS = 1024
+EXACT_DIFF, ROUNDED_DIFF, MEAN_DIFF = 0.02, 2.0, 0.01
+"""Of log-probs between engine and trainer: the largest in float32 and in bfloat16, and the mean.
+docs/sglang.md has 0.4 at most and 0.0006 on average in bfloat16, slime's runs 0.001; an update that
+did not reach the engine was 0.014 to 0.08 on average."""
 MAX_COUNT = 10**6
 """Of prompts, rollouts, trials and steps."""
 MAX_TOKENS = 2**24
@@ -108,12 +112,34 @@ class TrainOptions(CommandConfig):
     """Fixes data order, sampling and updates."""
     concurrency: int = Field(default=256, ge=1, le=MAX_COUNT)
     """Most episodes in flight."""
+    engine: Literal["torch", "sglang"] = "torch"
+    """What samples: the engine of this process, or an SGLang server of this machine."""
     engine_rows: int = Field(default=96, ge=1, le=MAX_ROWS)
-    """Sequences that the engine decodes at once."""
+    """Sequences that the torch engine decodes at once."""
+    engine_url: str | None = Field(default=None, pattern=r"^https?://[^/\s]+/?$")
+    """An SGLang server that runs already and takes new weights; started where not given."""
+    engine_device: str | None = Field(default=None, pattern=r"^cuda:\d{1,2}$")
+    """GPU of the SGLang server, cuda:1 for the second one; the policy's where not given."""
+    engine_port: int | None = Field(default=None, ge=1, le=65535)
+    """Port of the SGLang server; a free one where not given."""
+    engine_python: str | None = Field(default=None, min_length=1)
+    """Interpreter that has SGLang; the one that runs this where not given."""
+    engine_start_s: float = Field(default=600.0, gt=0, le=86400)
+    """Seconds that the SGLang server may take to start; its first start compiles kernels."""
+    sglang_mem_fraction_static: float | None = Field(default=None, gt=0, lt=1)
+    """Share of its GPU for the server's weights and cache; 0.4 where the trainer is on it, or
+    0.85."""
+    sglang_options: tuple[str, ...] = ()
+    """Further flags of the server without dashes: attention-backend=triton disable-cuda-graph."""
+    offload_rollout: bool = False
+    """Give the SGLang server's memory back while training."""
     threads: int | None = Field(default=None, ge=1, le=MAX_THREADS)
     """Threads for torch; measured where not given."""
-    max_logprob_diff: float = Field(default=0.02, gt=0)
-    """Stop where a token's log-prob differs more than this between engine and trainer."""
+    max_logprob_diff: float | None = Field(default=None, gt=0)
+    """Stop where a token's log-prob differs more than this between engine and trainer; 0.02 where
+    both compute in float32, 2 in bfloat16."""
+    mean_logprob_diff: float | None = Field(default=None, gt=0)
+    """... and where the log-probs of a step's trained tokens do on average; 0.01."""
     dry_run: bool = False
     """Print the resolved configuration and exit."""
 
@@ -136,6 +162,36 @@ class TrainOptions(CommandConfig):
                 f" rollout-max-context-len ({self.rollout_max_context_len}) tokens"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> TrainOptions:
+        served = {
+            "engine_url", "engine_device", "engine_port", "engine_python", "engine_start_s",
+            "sglang_mem_fraction_static", "sglang_options", "offload_rollout",
+        }  # fmt: skip
+        given = [name for name in type(self).model_fields if name in served & self._given()]
+        if self.engine == "torch" and given:
+            raise ValueError(f"{given[0].replace('_', '-')} needs engine sglang")
+        started = served - {"engine_url", "engine_device", "offload_rollout"}
+        if self.engine_url is not None and (beside := [n for n in given if n in started]):
+            raise ValueError(
+                f"{beside[0].replace('_', '-')} is for a server that is started, and engine-url"
+                " names one that runs"
+            )
+        if self.engine_device is not None and self.device != "cuda":
+            raise ValueError("engine-device needs device cuda")
+        return self
+
+    def _given(self) -> set[str]:
+        """Fields whose values are not the defaults'."""
+        fields = type(self).model_fields
+        return {name for name in fields if getattr(self, name) != fields[name].default}
+
+    def logprob_limits(self) -> tuple[float, float]:
+        """Where engine and trainer differ too much: a token's log-prob, and a step's on average."""
+        whole = self.engine == "torch" or self.device == "cpu"
+        largest = self.max_logprob_diff or (EXACT_DIFF if whole else ROUNDED_DIFF)
+        return largest, self.mean_logprob_diff or MEAN_DIFF
 
     def sampling(self) -> SamplingParams:
         """How training rollouts are sampled."""

@@ -110,7 +110,11 @@ class Trainer(Generic[TaskT]):
         groups = make_groups(
             episodes, std_normalization=not self.options.disable_grpo_std_normalization
         )
+        if self.options.offload_rollout:
+            await self.engine.release_memory()
         updates, difference = await asyncio.to_thread(self._update, groups, step)
+        if self.options.offload_rollout:
+            await self.engine.resume_memory()
         await self.engine.update_weights(self.model)
         return StepResult(
             episodes=episodes,
@@ -218,7 +222,7 @@ class Trainer(Generic[TaskT]):
 
     def _check_difference(self, difference: float, step: int) -> None:
         what = "the log-prob of a sampled token"
-        if said := logprobs_differ(difference, self.options.max_logprob_diff, what):
+        if said := logprobs_differ(difference, self.options.logprob_limits()[0], what):
             raise RunError(f"step {step}: {said}")
 
     def _rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:

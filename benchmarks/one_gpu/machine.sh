@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# machine.sh unpack        with a.tar.zst beside it: packages of the environment, compiled behind
+# machine.sh run SECONDS   with b.tar.zst and code.tar.xz beside it: the rest, then the parts; what there
+#                          is after SECONDS goes to OUT
+# pack.sh makes the files. PREFIX and TORCH_SITE are for trying it elsewhere.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root="${PREFIX:-/root}"
+torch="${TORCH_SITE:-/opt/torch/.venv/lib/python3.12/site-packages}"
+env="$root/env"
+unpack() {
+  PYTHONPATH="$here" python3 -c '
+import sys, tarfile
+if sys.argv[1].endswith(".xz"):
+    packed = tarfile.open(sys.argv[1], "r:xz")
+else:
+    import zstandard
+    packed = tarfile.open(fileobj=zstandard.ZstdDecompressor().stream_reader(open(sys.argv[1], "rb")), mode="r|")
+packed.extractall(sys.argv[2], filter="fully_trusted")' "$1" "$2"
+}
+if [ ! -d "$env" ]; then
+  python3 -m venv --without-pip "$env"
+  site=$(echo "$env"/lib/python3*/site-packages)
+  printf '%s\n' "$torch" > "$site/zz_machine.pth"
+fi
+site=$(echo "$env"/lib/python3*/site-packages)
+if [ "$1" = unpack ]; then
+  unpack "$here/a.tar.zst" "$site"
+  # Modules are compiled while the next files travel.
+  setsid nohup "$env/bin/python" -m compileall -q -j 0 "$site" > "$root/compile.log" 2>&1 < /dev/null &
+  echo "unpacked $(date +%T)"
+  exit 0
+fi
+unpack "$here/b.tar.zst" "$site" &
+other=$!
+unpack "$here/code.tar.xz" "$root"
+wait $other
+export PATH="$env/bin:/opt/torch/.venv/bin:/usr/local/cuda/bin:$PATH"
+export PYTHONPATH="$root/code:$root/code/libs/turnwise/src:$root/code/libs/taubench/src:$root/code/libs/sandbox/src:$root/code/site"
+export HF_HUB_OFFLINE=1 COLUMNS=200 TOKENIZERS_PARALLELISM=false
+cd "$root/code"
+echo "start $(date +%T)"
+"$env/bin/python" -m benchmarks.one_gpu.measure --out "$root/out" --limit-s "$2" "${@:3}" > "$root/measure.log" 2>&1
+tail -c 6000 "$root/measure.log"
+cp "$root/out/results.json" "$OUT/" 2>/dev/null
+tar czf "$OUT/one_gpu.tgz" -C "$root" --exclude=checkpoints --exclude='*.safetensors' out measure.log
+tail -n 40 "$root"/out/*/logs/engine.log 2>/dev/null | cut -c1-220
+echo "end $(date +%T)"

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# pack.sh SITE PYTHON OUT [TRL]: what machine.sh unpacks on a machine without a registry.
+# SITE: site-packages for Python 3.12 beside the machine's torch, with SGLang and the package zstandard;
+# PYTHON: an interpreter whose site-packages have this product's compiled wheels and tau_trait.
+set -euo pipefail
+site=$1 python=$2 out=$3
+here=$(cd "$(dirname "$0")" && pwd)
+top=$(cd "$here/../.." && pwd)
+large="scipy scipy.libs numpy numpy.libs sgl_kernel flashinfer"
+mkdir -p "$out"
+if [ ! -e "$out/b.tar.zst" ]; then
+  (cd "$site" && tar c $(ls | grep -vxE "${large// /|}") | zstd -9 -q -f -o "$out/a.tar.zst")
+  (cd "$site" && tar c $large | zstd -9 -q -f -o "$out/b.tar.zst")
+  cp -r "$site/zstandard" "$out/"
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/code/site"
+(cd "$top" && git ls-files -z apps libs benchmarks | xargs -0 tar c) | tar x -C "$work/code"
+own=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+for one in tokendelta toolparse tau_trait; do
+  cp -r "$own/$one" "$work/code/site/"
+done
+# TRL, if there is a folder of it and of what it needs.
+[ $# -lt 4 ] || cp -r "$4"/. "$work/code/site/"
+find "$work" -name __pycache__ -prune -exec rm -rf {} +
+tar c -C "$work" code | xz -T0 -6 > "$out/code.tar.xz"
+cp "$here/machine.sh" "$out/"
+ls -l "$out"

@@ -1,0 +1,123 @@
+"""The SGLang server that a run starts beside its trainer, from the run's options."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from turnwise.command import PreflightError
+from turnwise.engine.served import Launch, ServedEngine
+from turnwise.engine.server import free_port, is_free
+from turnwise.local.options import TrainOptions
+from turnwise.local.policy import LoadedPolicy
+
+SHARED_FRACTION, OWN_FRACTION = 0.4, 0.85
+"""Of a GPU's memory for SGLang's weights and cache, where the trainer is on it and where not."""
+RESERVED_TOKENS = 16
+"""A served context is longer than the run's by these, so that it is the run that ends a turn."""
+
+CACHES = 2
+"""Whole conversations of all episodes in flight that the cache holds at most: SGLang would fill the
+rest of its share, and of a large GPU under a small model that takes long."""
+
+
+def make_sglang_engine(options: TrainOptions, policy: LoadedPolicy) -> ServedEngine:
+    """An engine that `open` starts, or that speaks to `--engine-url`."""
+    launch = None
+    if options.engine_url is None:
+        positions = int(policy.model.config.max_position_embeddings)
+        launch = Launch(
+            words=lambda folder, port: sglang_words(options, folder, port, positions),
+            port=lambda: _port(options),
+            start_s=options.engine_start_s,
+        )
+    return ServedEngine(
+        launch,
+        url=options.engine_url,
+        weights=lambda model: model.named_parameters(),
+        model=policy.model,
+        policy=_folder_of(policy),
+        device=torch.device(options.engine_device or options.device),
+        dtype=getattr(torch, server_dtype(options)),
+        max_context_tokens=options.rollout_max_context_len,
+    )
+
+
+def sglang_words(options: TrainOptions, folder: Path, port: int, positions: int) -> list[str]:
+    """The command of a server.
+
+    Args:
+        folder: Of the policy.
+        positions: Of the model.
+    """
+    context = options.rollout_max_context_len + RESERVED_TOKENS
+    words = {
+        "model-path": str(folder),
+        "host": "127.0.0.1",
+        "port": str(port),
+        "dtype": server_dtype(options),
+        "context-length": str(min(context, positions)),
+        "mem-fraction-static": f"{mem_fraction(options):g}",
+        "max-running-requests": str(options.concurrency),
+        "max-total-tokens": str(CACHES * options.concurrency * context),
+        "random-seed": str(options.seed % 2**31),
+        "weight-version": "0",
+        "log-level-http": "warning",
+    }
+    if options.device == "cpu":
+        words["device"] = "cpu"
+    elif gpu := torch.device(options.engine_device or options.device).index:
+        words["base-gpu-id"] = str(gpu)
+    switches = ["--enable-memory-saver"] if options.offload_rollout else []
+    for further in options.sglang_options:
+        name, equals, value = further.partition("=")
+        if equals:
+            words[name] = value
+        else:
+            switches.append(f"--{name}")
+    python = options.engine_python or sys.executable
+    named = [word for name, value in words.items() for word in (f"--{name}", value)]
+    return [python, "-m", "sglang.launch_server", *named, *switches]
+
+
+def server_dtype(options: TrainOptions) -> str:
+    """What the server computes in: SGLang's kernels for CUDA have no float32."""
+    return "float32" if options.device == "cpu" else "bfloat16"
+
+
+def mem_fraction(options: TrainOptions) -> float:
+    """Of the memory of its GPU for the server's weights and cache."""
+    if options.sglang_mem_fraction_static is not None:
+        return options.sglang_mem_fraction_static
+    return SHARED_FRACTION if shares_gpu(options) else OWN_FRACTION
+
+
+def shares_gpu(options: TrainOptions) -> bool:
+    """Whether trainer and server are on one GPU."""
+    return (torch.device(options.engine_device or options.device).index or 0) == 0
+
+
+def _port(options: TrainOptions) -> int:
+    if options.engine_port is None:
+        return free_port()
+    if not is_free(options.engine_port):
+        raise PreflightError(
+            f"--engine-port {options.engine_port} is taken; name another one, or leave it out for"
+            " any that is free"
+        )
+    return options.engine_port
+
+
+def _folder_of(policy: LoadedPolicy) -> Callable[[Path], Path]:
+    def folder(logs: Path) -> Path:
+        if Path(policy.name).is_dir():
+            return Path(policy.name).absolute()
+        written = logs / "engine-policy"
+        policy.model.save_pretrained(written)
+        policy.tokenizer.save_pretrained(written)
+        return written
+
+    return folder
