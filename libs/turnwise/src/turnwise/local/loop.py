@@ -133,6 +133,7 @@ def _save(folder: RunFolder, step: int, trainer: Trainer[TaskT], tokenizer: Any)
             tokenizer=tokenizer,
             optimizer=trainer.updater.optimizer,
             state={"step": step},
+            sampler=trainer.sampler,
         )
     except (PreflightError, RunError) as error:
         raise RunError(
@@ -146,7 +147,9 @@ async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
     if checkpoint is None:
         print(f"resuming from the start: no complete checkpoint; {folder.cut_after(0)}")
         return 0
-    state = load_checkpoint(checkpoint, model=trainer.model, optimizer=trainer.updater.optimizer)
+    state, sampler = load_checkpoint(
+        checkpoint, model=trainer.model, optimizer=trainer.updater.optimizer
+    )
     step = state.get("step")
     if type(step) is not int or step < 0:
         raise ConfigError(
@@ -158,7 +161,7 @@ async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
             f" {step} already"
         )
     print(f"resuming after step {step}; {folder.cut_after(step)}")
-    await trainer.engine.update_weights(trainer.model)
+    await trainer.restored(step, sampler)
     return step
 
 
