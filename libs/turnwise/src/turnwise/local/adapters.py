@@ -1,7 +1,8 @@
 """LoRA (Hu et al. 2021, arXiv 2106.09685) through peft: y = W x + (alpha / r) B A x.
 
 `add_adapters` puts peft's layers into a transformers model, in place: the model keeps its class and
-its way of being called. W is frozen, A and B are float32 whatever W is and are all that is trained.
+its way of being called. W is frozen; A and B have its dtype and, in bfloat16, masters of float32 as
+any trained weight has.
 
 An adapter in a checkpoint is in peft's own format: `PeftModel.from_pretrained(base, folder)` reads
 it. peft is an optional package; its layers are recognised by what they hold, so that nothing else
@@ -60,8 +61,6 @@ def add_adapters(model: Any, *, rank: int, alpha: float, seed: int) -> None:
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, model, ADAPTER)
-    for _, weight in trained(model):
-        weight.data = weight.data.float()
 
 
 def adapter_layers(model: nn.Module) -> dict[str, Any]:

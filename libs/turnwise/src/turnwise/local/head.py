@@ -107,12 +107,15 @@ class _Chunked(torch.autograd.Function):
         for at in range(0, len(targets), ctx.rows):
             own = slice(at, at + ctx.rows)
             logs = _logits(hidden[own], weight, ctx.temperature).sub_(normaliser[own, None])
-            chances = logs.exp()
-            gradient = chances * -of_logprobs[own, None]
-            gradient.scatter_add_(-1, targets[own, None], of_logprobs[own, None])
             if ctx.entropy_grad:
-                gradient -= chances.mul_(logs.add_(entropy[own, None])).mul_(of_entropy[own, None])
-            del logs, chances
+                chances = logs.exp()
+                logs.add_(entropy[own, None]).mul_(chances).mul_(-of_entropy[own, None])
+                gradient = logs.sub_(chances.mul_(of_logprobs[own, None]))
+                del chances
+            else:
+                gradient = logs.exp_().mul_(-of_logprobs[own, None])
+            del logs
+            gradient.scatter_add_(-1, targets[own, None], of_logprobs[own, None])
             narrow = gradient.div_(ctx.temperature).to(weight.dtype)
             del gradient
             if of_hidden is not None:

@@ -62,6 +62,8 @@ async def train(
     """
     require_space(folder.path, checkpoint_bytes(policy.model), "a checkpoint")
     trainer = Trainer(options, experiment, policy.model)
+    if said := trainer.about():
+        print(said)
     done = saved = await _restore(folder, trainer) if options.resume else 0
     shift = done - trainer.engine.weight_version
     recorder = Recorder(options, experiment, policy.tokenizer, folder, done, shift)

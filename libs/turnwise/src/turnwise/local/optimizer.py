@@ -61,10 +61,20 @@ class PolicyOptimizer:
             if self._masters[index] is not weight:
                 hooked: Any = weight
                 hooked.register_post_accumulate_grad_hook(self._summed(index))
-        make = _adam8bit() if name == "adam8bit" else torch.optim.AdamW
-        self._inner: torch.optim.Optimizer = make(
-            self._masters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay
-        )
+        settings: dict[str, Any] = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+        }
+        self._inner: torch.optim.Optimizer
+        # One kernel a step, without copies of all moments, where it is not a CPU that must give
+        # the numbers that it always gave.
+        self._fused = name == "adam" and any(one.is_cuda for one in self._weights)
+        if name == "adam8bit":
+            self._inner = _adam8bit()(self._masters, **settings)
+        else:
+            self._inner = torch.optim.AdamW(self._masters, **settings, fused=self._fused or None)
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -182,7 +192,7 @@ class PolicyOptimizer:
         """Brings a master and its moments to the device, and back to the host."""
         at_home = master.data
         moments = self._inner.state[master]
-        hosted = {name: one for name, one in moments.items() if _is_moment(one)}
+        hosted = {name: one for name, one in moments.items() if self._travels(one)}
         master.data = at_home.to(device, non_blocking=True)
         moments.update({n: one.to(device, non_blocking=True) for n, one in hosted.items()})
         try:
@@ -193,8 +203,12 @@ class PolicyOptimizer:
             master.data = at_home
             moments = self._inner.state[master]
             for name, one in moments.items():
-                if _is_moment(one):
+                if self._travels(one):
                     moments[name] = _to_host(one, hosted.get(name))
+
+    def _travels(self, value: object) -> bool:
+        """Of a state: tensors; the count of steps, a number, where the kernel wants it there."""
+        return isinstance(value, Tensor) and (self._fused or value.dim() > 0)
 
 
 def _master(weight: nn.Parameter, offload: bool) -> nn.Parameter:
@@ -202,10 +216,6 @@ def _master(weight: nn.Parameter, offload: bool) -> nn.Parameter:
         return weight
     copy = weight.detach().float()
     return nn.Parameter(_to_host(copy, None) if offload else copy)
-
-
-def _is_moment(value: object) -> bool:
-    return isinstance(value, Tensor) and value.dim() > 0
 
 
 def _to_host(tensor: Tensor, into: Tensor | None) -> Tensor:

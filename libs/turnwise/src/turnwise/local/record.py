@@ -106,7 +106,7 @@ class Recorder:
             loop_lag_p50_ms=1e3 * result.lag.p50_s,
             loop_lag_max_ms=1e3 * result.lag.max_s,
             peak_memory_bytes=result.peak_memory,
-            predicted_memory_bytes=None,
+            predicted_memory_bytes=result.predicted_memory,
         )
         self._append(row, choose_traces(result.episodes))
         self.progress.stepped(row, result.ledger.equation())

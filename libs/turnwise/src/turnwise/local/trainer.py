@@ -40,7 +40,9 @@ from turnwise.group import Group, make_groups, scored_by_group
 from turnwise.ledger import Ledger
 from turnwise.local.adapters import add_adapters, trained, without_adapters
 from turnwise.local.experiment import Experiment, objective
+from turnwise.local.forward import kernel_of
 from turnwise.local.lag import LagMonitor
+from turnwise.local.memory import ModelShape, predict_memory
 from turnwise.local.options import TrainOptions
 from turnwise.local.update import (
     TrainRow,
@@ -94,6 +96,7 @@ class StepResult:
     Attributes:
         lag: Of the event loop.
         peak_memory: The most bytes that torch has held on the GPU so far; None on a CPU.
+        predicted_memory: What was expected of it; None likewise.
     """
 
     episodes: list[Episode]
@@ -107,6 +110,7 @@ class StepResult:
     sampled_tokens: int
     lag: LagMonitor
     peak_memory: int | None
+    predicted_memory: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +147,10 @@ class Trainer(Generic[TaskT]):
             self._reference = copy.deepcopy(model).requires_grad_(False)
         self._objective = objective(options, experiment.method)
         self.engine = experiment.engine
+        self._embedded = isinstance(self.engine, TorchEngine)
+        self._memory = predict_memory(
+            ModelShape.of(model.config), options, embedded_engine=self._embedded
+        )
         self.sampler: list[Tensor] | None = None
         self._ahead: asyncio.Task[Sampled] | None = None
 
@@ -168,6 +176,7 @@ class Trainer(Generic[TaskT]):
             await self._drop_ahead()
             raise
         await self._hand_over()
+        on_gpu = self.model.device.type == "cuda"
         return StepResult(
             episodes=sampled.episodes,
             groups=groups,
@@ -179,12 +188,22 @@ class Trainer(Generic[TaskT]):
             train_s=time.perf_counter() - started,
             sampled_tokens=sampled.sampled_tokens,
             lag=sampled.lag,
-            peak_memory=(
-                torch.cuda.max_memory_allocated(self.model.device)
-                if self.model.device.type == "cuda"
-                else None
-            ),
+            peak_memory=torch.cuda.max_memory_allocated(self.model.device) if on_gpu else None,
+            predicted_memory=self._memory.total if on_gpu else None,
         )
+
+    def about(self) -> str:
+        """How it trains, one line; "" where that is the plain way: float32 on a CPU."""
+        options, kernel = self.options, kernel_of(self.model)
+        if (self.model.device.type, options.weight_dtype()) == ("cpu", "float32"):
+            return ""
+        ways = [options.weight_dtype(), f"{kernel} attention over packed rows"]
+        ways += ["float32 masters"] if options.weight_dtype() == "bfloat16" else []
+        ways += ["activations recomputed"] if options.recompute_granularity else []
+        ways += ["moments in 8 bits"] if options.optimizer == "adam8bit" else []
+        ways += ["optimiser on the host"] if options.optimizer_cpu_offload else []
+        ways += [f"adapters of rank {options.lora_rank}"] if options.lora_rank else []
+        return f"Trainer: {', '.join(ways)}; expected memory {self._memory}."
 
     async def restored(self, step: int, sampler: Sequence[Tensor] | None) -> None:
         """Brings the engine to where it was after `step`, whose weights the model has.
@@ -226,8 +245,7 @@ class Trainer(Generic[TaskT]):
 
     async def _hand_over(self) -> None:
         # The embedded engine reads modules; a server is sent tensors, merged one by one.
-        whole = isinstance(self.engine, TorchEngine)
-        with merged(self.model) if whole else nullcontext():
+        with merged(self.model) if self._embedded else nullcontext():
             await self.engine.update_weights(self.model)
 
     @contextmanager
