@@ -118,7 +118,7 @@ def transformers_update(model: Any, settings: UpdateSettings) -> Callable[[list[
             for at in range(0, len(spans), MICRO_BATCH):
                 logprobs.append(padded_logprobs(model, row, spans[at : at + MICRO_BATCH]))
             values = torch.cat(logprobs)
-            loss, _, _ = policy_loss(values, torch.zeros_like(values), row, settings)
+            loss, _ = policy_loss(values, torch.zeros_like(values), row, settings)
             loss.backward()  # type: ignore[no-untyped-call]
             trained += len(values)
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_grad)

@@ -33,8 +33,14 @@ Objective = Literal["turn-mean", "rollout-token-mean", "global-token-mean"]
 
 """How the loss is averaged over tokens."""
 
+TisMode = Literal["truncate", "mask"]
+TisLevel = Literal["token", "sequence", "geometric"]
+
 KL_CLAMP = 10.0
 """slime clamps `low_var_kl` per token to [-10, 10]."""
+
+LOG_RATIO_CLAMP = 20.0
+"""slime's `compute_mis_weights` clamps the logarithm of a ratio to [-20, 20]."""
 
 
 def clipped_policy_loss(
@@ -63,6 +69,41 @@ def low_var_kl(logprobs_T: Floats, ref_logprobs_T: Floats) -> Floats:
     """
     difference_T = ref_logprobs_T - logprobs_T
     return np.clip(np.expm1(difference_T) - difference_T, -KL_CLAMP, KL_CLAMP)
+
+
+def importance_weights(
+    old_logprobs_T: Floats,
+    rollout_logprobs_T: Floats,
+    segment_T: NDArray[np.int64],
+    *,
+    low: float,
+    high: float,
+    mode: TisMode = "truncate",
+    level: TisLevel = "token",
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Weights of the policy loss where other weights sampled than are trained.
+
+    The formulas and their source are in `turnwise.local.correction`.
+
+    Args:
+        old_logprobs_T: The trainer's, before the first update on the rollout.
+        rollout_logprobs_T: The engine's.
+        segment_T: The segment of each token.
+
+    Returns:
+        weights float64[T], 0 for a token that `mask` takes out; bounded bool[T], where the ratio
+        lay outside [low, high].
+    """
+    difference_T = old_logprobs_T - rollout_logprobs_T
+    if level != "token":
+        means = {s: difference_T[segment_T == s].mean() for s in np.unique(segment_T)}
+        counts = {s: int((segment_T == s).sum()) if level == "sequence" else 1 for s in means}
+        difference_T = np.array([means[s] * counts[s] for s in segment_T])
+    ratio_T = np.exp(np.clip(difference_T, -LOG_RATIO_CLAMP, LOG_RATIO_CLAMP))
+    bounded_T = (ratio_T < low) | (ratio_T > high)
+    if mode == "mask":
+        return np.where(bounded_T, 0.0, ratio_T), bounded_T
+    return np.clip(ratio_T, low, high), bounded_T
 
 
 def token_weights(

@@ -52,16 +52,19 @@ class StopLimits(Config):
     """Times the median time of a step without any new row, half an hour at least."""
 
 
-def logprobs_differ(difference: float | None, limit: float, what: str) -> str:
+def logprobs_differ(
+    difference: float | None, limit: float, what: str, flag: str = "--max-logprob-diff"
+) -> str:
     """Why a run must end whose engine and trainer differ so; "" if they don't.
 
     Args:
         what: That differs: `the log-prob of a sampled token`.
+        flag: That sets the limit.
     """
     if difference is None or difference <= limit:
         return ""
     return (
-        f"engine and trainer differ by {difference:.3g} in {what} (--max-logprob-diff {limit:g}):"
+        f"engine and trainer differ by {difference:.3g} in {what} ({flag} {limit:g}):"
         " the two do not compute the same policy"
     )
 

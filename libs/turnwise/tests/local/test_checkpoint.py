@@ -60,7 +60,7 @@ def test_training_goes_on_bit_equal_after_a_load(
     train(unbroken, make_samples, 1)
 
     resumed = updater(make_policy(seed=5))
-    state = load_checkpoint(path, model=resumed.model, optimizer=resumed.optimizer)
+    state, _ = load_checkpoint(path, model=resumed.model, optimizer=resumed.optimizer)
     assert state == {"step": 1, "order": [3, 1, 2]}
     assert torch.equal(torch.rand(3), draw)
     train(resumed, make_samples, 1)

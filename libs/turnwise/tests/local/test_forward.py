@@ -10,8 +10,9 @@ import pytest
 import tokendelta
 import torch
 from torch import Tensor
-from turnwise.local import forward
-from turnwise.local.forward import plan, prepare, token_logprobs
+from turnwise.local import head
+from turnwise.local.attention import plan
+from turnwise.local.forward import prepare, token_logprobs
 
 Make = Callable[..., Any]
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
@@ -79,7 +80,7 @@ def test_a_head_in_chunks_gives_the_same_values_and_gradients(
     (batch,) = tokendelta.pack(make_samples(5), max_tokens=1000)
     whole, whole_entropy = token_logprobs(model, batch)
     whole_gradients = gradients(model, whole.sum())
-    monkeypatch.setattr(forward, "HEAD_ELEMENTS", 259 * 7)
+    monkeypatch.setattr(head, "CHUNK_ELEMENTS", 259 * 7)
     parts, parts_entropy = token_logprobs(model, batch)
     torch.testing.assert_close(parts, whole, atol=1e-6, rtol=0)
     torch.testing.assert_close(parts_entropy, whole_entropy, atol=1e-5, rtol=0)

@@ -17,7 +17,7 @@ from turnwise.local.update import (
     TrainRow,
     Updater,
     UpdateSettings,
-    max_difference,
+    differences,
     policy_loss,
     train_rows,
 )
@@ -52,10 +52,10 @@ def test_the_loss_equals_hand_computed_numbers() -> None:
     made = row([-1.0] * 5, [1, 1, -1, -1, 2], [0.2] * 5)
     logprobs = torch.tensor(-1.0 + np.log(ratios), dtype=torch.float32, requires_grad=True)
     settings = UpdateSettings(lr=1e-3, eps_clip=0.2, eps_clip_high=0.28)
-    loss, kl, clipped = policy_loss(logprobs, torch.zeros(5), made, settings)
+    loss, told = policy_loss(logprobs, torch.zeros(5), made, settings)
     assert loss.item() == pytest.approx(0.2 * (-1.28 - 0.5 + 1.5 + 0.8 - 2.2), abs=1e-6)
-    assert clipped.tolist() == [True, False, False, True, False]
-    assert kl.tolist() == [0.0] * 5
+    assert told.clipped.tolist() == [True, False, False, True, False]
+    assert told.kl.tolist() == [0.0] * 5
     loss.backward()  # type: ignore[no-untyped-call]
     # d/dlogp of -A*r is -A*r; nothing where the ratio is held.
     torch.testing.assert_close(
@@ -67,17 +67,17 @@ def test_kl_and_entropy_enter_the_loss_with_their_coefficients() -> None:
     made = row([-1.0, -1.0], [0, 0], [0.5, 0.5], ref=[-1.0 + math.log(2), -1.0])
     logprobs = torch.tensor([-1.0, -1.0])
     settings = UpdateSettings(lr=1e-3, kl_loss_coef=0.1, entropy_coef=0.01)
-    loss, kl, _ = policy_loss(logprobs, torch.tensor([2.0, 4.0]), made, settings)
+    loss, told = policy_loss(logprobs, torch.tensor([2.0, 4.0]), made, settings)
     k3 = 2 - 1 - math.log(2)
-    assert kl.tolist() == pytest.approx([k3, 0.0], abs=1e-6)
+    assert told.kl.tolist() == pytest.approx([k3, 0.0], abs=1e-6)
     assert float(loss) == pytest.approx(0.1 * 0.5 * k3 - 0.01 * 3.0, abs=1e-6)
 
 
 def test_the_kl_is_clamped_as_slime_does() -> None:
     made = row([-9.0], [0], [1.0], ref=[-1.0])
     settings = UpdateSettings(lr=1e-3, kl_loss_coef=1.0)
-    loss, kl, _ = policy_loss(torch.tensor([-9.0]), torch.zeros(1), made, settings)
-    assert float(loss) == kl.item() == 10.0
+    loss, told = policy_loss(torch.tensor([-9.0]), torch.zeros(1), made, settings)
+    assert float(loss) == told.kl.item() == 10.0
 
 
 def test_the_loss_equals_the_numpy_objective_on_random_numbers() -> None:
@@ -86,13 +86,13 @@ def test_the_loss_equals_the_numpy_objective_on_random_numbers() -> None:
     advantages, weights = rng.normal(size=200), rng.uniform(size=200)
     made = row(old.tolist(), advantages.tolist(), weights.tolist(), ref.tolist())
     settings = UpdateSettings(lr=1e-3, eps_clip=0.1, kl_loss_coef=0.3)
-    found, kl, clipped = policy_loss(
+    found, told = policy_loss(
         torch.from_numpy(new.astype(np.float32)), torch.zeros(200), made, settings
     )
     expected, expected_clipped = objective.clipped_policy_loss(new, old, advantages, 0.1, 0.1)
     expected_kl = objective.low_var_kl(new, ref)
-    np.testing.assert_allclose(kl, expected_kl, atol=1e-5)
-    np.testing.assert_array_equal(clipped, expected_clipped)
+    np.testing.assert_allclose(told.kl, expected_kl, atol=1e-5)
+    np.testing.assert_array_equal(told.clipped, expected_clipped)
     assert float(found) == pytest.approx((weights * (expected + 0.3 * expected_kl)).sum(), rel=1e-4)
 
 
@@ -169,7 +169,7 @@ def test_the_largest_difference_between_rollout_and_trainer_is_reported(
         float(np.abs(made.rollout_logprobs - own).max())
         for made, own in zip(rows, trainer, strict=True)
     )
-    assert max_difference(rows, trainer) == pytest.approx(expected)
+    assert differences(rows, trainer).max() == pytest.approx(expected)
     assert updater.update(rows).max_logprob_difference == pytest.approx(expected, abs=1e-5)
 
 

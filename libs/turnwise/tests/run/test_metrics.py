@@ -48,6 +48,11 @@ def test_the_names_of_a_training_row_are_frozen() -> None:
         "train_s",
         "loop_lag_p50_ms",
         "loop_lag_max_ms",
+        "mean_logprob_diff",
+        "tis_mean",
+        "tis_clip_fraction",
+        "peak_memory_bytes",
+        "predicted_memory_bytes",
     ]
 
 

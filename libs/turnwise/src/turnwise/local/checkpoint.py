@@ -1,8 +1,10 @@
 """Checkpoints: whole or not at all.
 
 `checkpoints/step_N/` holds what `AutoModelForCausalLM.from_pretrained` and `AutoTokenizer` read,
-`trainer.pt` (optimiser and torch's random state), `state.json` (what the training loop wants back)
-and `manifest.json` with the size and SHA-256 of every other file.
+`trainer.pt` (optimiser with its masters, torch's random state and, with a lag, the weights that
+sampled the rollouts to come), `state.json` (what the training loop wants back) and `manifest.json`
+with the size and SHA-256 of every other file. With adapters the weights are merged ones, for
+whoever reads the folder, and `adapter/` holds the adapters, which are what training goes on with.
 
 1. check that the disk has room; 2. write into `.step_N.partial`; 3. sync every file; 4. write and
 sync the manifest; 5. rename; 6. sync the parent folder. A crash leaves a `.partial` folder that
@@ -16,16 +18,19 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from turnwise.config import ConfigError
+from turnwise.local.adapters import adapter_layers, load_adapters, save_adapters
+from turnwise.local.optimizer import PolicyOptimizer
 from turnwise.local.policy_files import read_typed
+from turnwise.local.weights import save_model
 from turnwise.printable import one_line
 from turnwise.run.disk import reading, writing
 from turnwise.run.folder import require_space
@@ -33,6 +38,9 @@ from turnwise.run.folder import require_space
 MANIFEST = "manifest.json"
 STATE = "state.json"
 TRAINER = "trainer.pt"
+ADAPTER_FOLDER = "adapter"
+MOMENTS = frozenset({"exp_avg", "exp_avg_sq", "state1", "state2"})
+"""torch's names, and bitsandbytes'."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -50,14 +58,16 @@ def save_checkpoint(
     *,
     model: Any,
     tokenizer: Any,
-    optimizer: torch.optim.Optimizer,
+    optimizer: PolicyOptimizer,
     state: Mapping[str, Any],
+    sampler: Sequence[Tensor] | None = None,
 ) -> Path:
     """Writes `folder/step_N`, replacing one of the same step.
 
     Args:
         folder: Made if it is missing.
         state: JSON-able: data order, counters, seeds.
+        sampler: As of `turnwise.local.trainer.Trainer`.
 
     Returns:
         The checkpoint's folder.
@@ -73,7 +83,10 @@ def save_checkpoint(
         for stale in folder.glob(".step_*"):
             shutil.rmtree(stale)
         partial.mkdir()
-        _write(target, partial, step, model, tokenizer, optimizer, state)
+        trainer: dict[str, Any] = {"optimizer": optimizer.state_dict(), "rng": _rng_state()}
+        if sampler is not None:
+            trainer["sampler"] = list(sampler)
+        _write(target, partial, step, model, tokenizer, trainer, state)
     return target
 
 
@@ -83,15 +96,17 @@ def _write(
     step: int,
     model: Any,
     tokenizer: Any,
-    optimizer: torch.optim.Optimizer,
+    trainer: Mapping[str, Any],
     state: Mapping[str, Any],
 ) -> None:
     replaced = target.with_name(f".step_{step}.replaced")
     try:
-        model.save_pretrained(partial)
+        save_model(model, partial)
+        if adapter_layers(model):
+            save_adapters(model, partial / ADAPTER_FOLDER)
         tokenizer.save_pretrained(partial)
         with (partial / TRAINER).open("wb") as stream:
-            torch.save({"optimizer": optimizer.state_dict(), "rng": _rng_state()}, stream)
+            torch.save(trainer, stream)
         (partial / STATE).write_text(json.dumps(dict(state)), encoding="utf-8")
         _write_manifest(partial, step)
         if target.exists():
@@ -107,9 +122,12 @@ def _write(
 
 
 def load_checkpoint(
-    path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer
-) -> dict[str, Any]:
-    """Restores weights, optimiser and torch's random state, and returns the loop's state.
+    path: Path, *, model: nn.Module, optimizer: PolicyOptimizer
+) -> tuple[dict[str, Any], list[Tensor] | None]:
+    """Restores weights, optimiser and torch's random state.
+
+    Returns:
+        The loop's state, and the sampler's weights where there are some; see `save_checkpoint`.
 
     Raises:
         ConfigError: if the checkpoint is not whole (see `verify_checkpoint`), or was made for
@@ -117,22 +135,31 @@ def load_checkpoint(
     """
     verify_checkpoint(path)
     state = read_typed(path / STATE, dict)
-    from transformers import AutoModelForCausalLM
 
     # Whatever is in files whose hashes fit, the run's own or not: torch and transformers fail on
     # it in many ways.
     try:
-        saved = AutoModelForCausalLM.from_pretrained(
-            path, local_files_only=True, trust_remote_code=False
-        )
-        model.load_state_dict(saved.state_dict())
+        _load_weights(path, model)
         trainer = torch.load(path / TRAINER, map_location="cpu", weights_only=True)
         optimizer.load_state_dict(trainer["optimizer"])
         _check_shapes(optimizer)
         _set_rng_state(trainer["rng"])
     except Exception as error:
         raise ConfigError(f"{path} is of another model: {error}") from error
-    return state
+    return state, trainer.get("sampler")
+
+
+def _load_weights(path: Path, model: nn.Module) -> None:
+    if adapter_layers(model):
+        # The merged weights of the folder are rounded; the base is the model's already.
+        load_adapters(model, path / ADAPTER_FOLDER)
+        return
+    from transformers import AutoModelForCausalLM
+
+    saved = AutoModelForCausalLM.from_pretrained(
+        path, local_files_only=True, trust_remote_code=False
+    )
+    model.load_state_dict(saved.state_dict())
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -175,7 +202,13 @@ def verify_checkpoint(path: Path) -> None:
 
 def checkpoint_bytes(model: nn.Module) -> int:
     """What a checkpoint of `model` with AdamW's state takes on disk, about."""
-    return sum(p.numel() * (p.element_size() * 3) for p in model.parameters()) + (16 << 20)
+    count = 16 << 20
+    for weight in model.parameters():
+        count += weight.numel() * weight.element_size()
+        if weight.requires_grad:
+            # Two moments, and the master of a weight that is not float32.
+            count += weight.numel() * (8 if weight.dtype == torch.float32 else 12)
+    return count
 
 
 def _write_manifest(folder: Path, step: int) -> None:
@@ -203,11 +236,12 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _check_shapes(optimizer: torch.optim.Optimizer) -> None:
+def _check_shapes(optimizer: PolicyOptimizer) -> None:
     """Raises ValueError where a loaded moment is not of its weight's shape."""
     for weight, state in optimizer.state.items():
-        for name, value in state.items():
-            if torch.is_tensor(value) and value.dim() and value.shape != weight.shape:
+        for name in MOMENTS & state.keys():
+            value = state[name]
+            if value.shape != weight.shape:
                 raise ValueError(f"{name} has shape {tuple(value.shape)}, not {weight.shape}")
 
 

@@ -151,7 +151,12 @@ class LocalRun:
             if self._cls.shipped is None:
                 raise ConfigError(f"--hf-checkpoint: {self._name} ships no policy; name a folder")
             name = str(self._cls.shipped)
-        policy = load_policy(name, device=options.device, require_tools=bool(self.method.tools()))
+        policy = load_policy(
+            name,
+            device=options.device,
+            dtype=getattr(torch, options.weight_dtype()),
+            require_tools=bool(self.method.tools()),
+        )
         self.options = self._threaded(policy)
         # Nothing is drawn from torch's own state, but a checkpoint holds it.
         torch.manual_seed(options.seed)

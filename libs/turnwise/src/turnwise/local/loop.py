@@ -65,6 +65,8 @@ async def train(
     """
     require_space(folder.path, checkpoint_bytes(policy.model), "a checkpoint")
     trainer = Trainer(options, experiment, policy.model)
+    if said := trainer.about():
+        print(said)
     done = saved = await _restore(folder, trainer) if options.resume else 0
     shift = done - trainer.engine.weight_version
     recorder = Recorder(options, experiment, policy.tokenizer, folder, done, shift)
@@ -171,6 +173,7 @@ def _save(folder: RunFolder, step: int, trainer: Trainer[TaskT], tokenizer: Any)
             tokenizer=tokenizer,
             optimizer=trainer.updater.optimizer,
             state={"step": step},
+            sampler=trainer.sampler,
         )
     except (PreflightError, RunError) as error:
         raise RunError(
@@ -184,7 +187,9 @@ async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
     if checkpoint is None:
         print(f"resuming from the start: no complete checkpoint; {folder.cut_after(0)}")
         return 0
-    state = load_checkpoint(checkpoint, model=trainer.model, optimizer=trainer.updater.optimizer)
+    state, sampler = load_checkpoint(
+        checkpoint, model=trainer.model, optimizer=trainer.updater.optimizer
+    )
     step = state.get("step")
     if type(step) is not int or step < 0:
         raise ConfigError(
@@ -196,7 +201,7 @@ async def _restore(folder: RunFolder, trainer: Trainer[TaskT]) -> int:
             f" {step} already"
         )
     print(f"resuming after step {step}; {folder.cut_after(step)}")
-    await trainer.engine.update_weights(trainer.model)
+    await trainer.restored(step, sampler)
     return step
 
 

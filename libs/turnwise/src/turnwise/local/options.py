@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,17 +10,20 @@ from pydantic import Field, model_validator
 
 from turnwise.config import CommandConfig
 from turnwise.engine import SamplingParams
+from turnwise.objective import TisLevel, TisMode
 
 if TYPE_CHECKING:
     from turnwise.local.update import UpdateSettings
 
 SHIPPED = "shipped"
 """The name of the policy that comes with a method."""
-MAX_THREADS = 1024
 EXACT_DIFF, ROUNDED_DIFF, MEAN_DIFF = 0.02, 2.0, 0.01
 """Of log-probs between engine and trainer: the largest in float32 and in bfloat16, and the mean.
 docs/sglang.md has 0.4 at most and 0.0006 on average in bfloat16, slime's runs 0.001; an update that
 did not reach the engine was 0.014 to 0.08 on average."""
+LAGGED_DIFF = 0.3
+"""The mean where one update more is between the two by design."""
+MAX_THREADS = 1024
 MAX_COUNT = 10**6
 """Of prompts, rollouts, trials and steps."""
 MAX_TOKENS = 2**24
@@ -94,6 +98,33 @@ class TrainOptions(CommandConfig):
     """slime's name for --objective global-token-mean."""
     max_tokens_per_gpu: int = Field(default=8192, ge=1, le=MAX_TOKENS)
     """Tokens of a packed micro-batch."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """Of the policy's weights, bfloat16 with float32 masters; where not given bfloat16 on CUDA, but
+    float32 for the shipped policy."""
+    recompute_granularity: Literal["full"] | None = None
+    """`full` computes each layer again in the backward pass: less memory, a third more work."""
+    log_probs_chunk_size: int | None = Field(default=None, ge=1, le=MAX_TOKENS)
+    """Tokens whose logits are held at once; as many as have 2^26 logits where not given."""
+    optimizer: Literal["adam", "adam8bit"] = "adam"
+    """AdamW, or AdamW with moments of 8 bits (needs bitsandbytes)."""
+    optimizer_cpu_offload: bool = False
+    """Keep masters and moments of the optimiser on the host."""
+    lora_rank: int = Field(default=0, ge=0, le=4096)
+    """Train adapters of this rank instead of the weights (needs peft); 0 trains the weights."""
+    lora_alpha: float = Field(default=32.0, gt=0)
+    """Adapters are scaled by lora-alpha / lora-rank."""
+    rollout_lag: int = Field(default=0, ge=0, le=1)
+    """1 samples the rollouts of the next step while this one trains."""
+    use_tis: bool = False
+    """Weigh tokens by how trainer and engine differ in their log-probs (importance sampling)."""
+    tis_clip: float = Field(default=2.0, ge=1)
+    """The largest weight."""
+    tis_clip_low: float | None = Field(default=None, ge=0, le=1)
+    """The smallest; where not given 0, or 1 / tis-clip with tis-mode mask."""
+    tis_mode: TisMode = "truncate"
+    """Hold weights between the two, or leave tokens out whose weight is not (`mask`)."""
+    tis_level: TisLevel = "token"
+    """What a weight is of: a token, or the product or geometric mean over its segment."""
 
     eval_interval: int | None = Field(default=None, ge=1, le=MAX_COUNT)
     """Steps between evaluations; the first and the last are always made."""
@@ -137,9 +168,10 @@ class TrainOptions(CommandConfig):
     """Threads for torch; measured where not given."""
     max_logprob_diff: float | None = Field(default=None, gt=0)
     """Stop where a token's log-prob differs more than this between engine and trainer; 0.02 where
-    both compute in float32, 2 in bfloat16."""
+    both compute in float32, 2 in bfloat16, nowhere with rollout-lag."""
     mean_logprob_diff: float | None = Field(default=None, gt=0)
-    """... and where the log-probs of a step's trained tokens do on average; 0.01."""
+    """... and where the log-probs of a step's trained tokens do on average; 0.01, with rollout-lag
+    0.3."""
     dry_run: bool = False
     """Print the resolved configuration and exit."""
 
@@ -180,6 +212,8 @@ class TrainOptions(CommandConfig):
             )
         if self.engine_device is not None and self.device != "cuda":
             raise ValueError("engine-device needs device cuda")
+        if self.offload_rollout and self.rollout_lag:
+            raise ValueError("offload-rollout takes the memory that rollout-lag samples with")
         return self
 
     def _given(self) -> set[str]:
@@ -187,11 +221,22 @@ class TrainOptions(CommandConfig):
         fields = type(self).model_fields
         return {name for name in fields if getattr(self, name) != fields[name].default}
 
+    def weight_dtype(self) -> Literal["float32", "bfloat16"]:
+        """Of the policy's weights; see `dtype`."""
+        if self.dtype is not None:
+            return self.dtype
+        own = self.device == "cpu" or self.hf_checkpoint == SHIPPED
+        return "float32" if own else "bfloat16"
+
     def logprob_limits(self) -> tuple[float, float]:
         """Where engine and trainer differ too much: a token's log-prob, and a step's on average."""
-        whole = self.engine == "torch" or self.device == "cpu"
-        largest = self.max_logprob_diff or (EXACT_DIFF if whole else ROUNDED_DIFF)
-        return largest, self.mean_logprob_diff or MEAN_DIFF
+        served = self.engine == "sglang" and self.device == "cuda"
+        whole = self.weight_dtype() == "float32" and not served
+        largest = EXACT_DIFF if whole else ROUNDED_DIFF
+        mean = MEAN_DIFF
+        if self.rollout_lag:
+            largest, mean = math.inf, LAGGED_DIFF
+        return self.max_logprob_diff or largest, self.mean_logprob_diff or mean
 
     def sampling(self) -> SamplingParams:
         """How training rollouts are sampled."""
@@ -210,8 +255,15 @@ class TrainOptions(CommandConfig):
 
     def update_settings(self) -> UpdateSettings:
         """The optimiser's and the loss's part."""
+        from turnwise.local.correction import Correction
         from turnwise.local.update import UpdateSettings
 
+        low = self.tis_clip_low
+        if low is None:
+            low = 1.0 / self.tis_clip if self.tis_mode == "mask" else 0.0
+        correction = Correction(
+            high=self.tis_clip, low=low, mode=self.tis_mode, level=self.tis_level
+        )
         return UpdateSettings(
             lr=self.lr,
             temperature=self.rollout_temperature,
@@ -223,4 +275,9 @@ class TrainOptions(CommandConfig):
             eps_clip_high=self.eps_clip_high,
             kl_loss_coef=self.kl_loss_coef if self.use_kl_loss else 0.0,
             entropy_coef=self.entropy_coef,
+            optimizer=self.optimizer,
+            offload=self.optimizer_cpu_offload,
+            recompute=self.recompute_granularity == "full",
+            chunk_size=self.log_probs_chunk_size,
+            correction=correction if self.use_tis else None,
         )

@@ -97,6 +97,9 @@ class Recorder:
             clip_fraction=_mean_update(result, "clip_fraction"),
             grad_norm=_mean_update(result, "grad_norm"),
             max_logprob_diff=result.max_logprob_diff if result.updates else None,
+            mean_logprob_diff=result.mean_logprob_diff if result.updates else None,
+            tis_mean=_mean_update(result, "tis_mean"),
+            tis_clip_fraction=_mean_update(result, "tis_clip_fraction"),
             trained_tokens=sum(update.trained_tokens for update in result.updates),
             sampled_tokens=result.sampled_tokens,
             tokens_per_s=result.sampled_tokens / result.rollout_s,
@@ -107,6 +110,8 @@ class Recorder:
             train_s=result.train_s,
             loop_lag_p50_ms=1e3 * result.lag.p50_s,
             loop_lag_max_ms=1e3 * result.lag.max_s,
+            peak_memory_bytes=result.peak_memory,
+            predicted_memory_bytes=result.predicted_memory,
         )
         self._append(row, choose_traces(result.episodes))
         self.progress.stepped(row, result.ledger.equation())
@@ -178,9 +183,9 @@ def _numbers(result: EvalResult, name: str) -> dict[str, list[float | None]]:
 
 
 def _mean_update(result: StepResult, name: str) -> float | None:
-    if not result.updates:
-        return None
     values = [getattr(update, name) for update in result.updates]
+    if not values or None in values:
+        return None
     return float(np.average(values, weights=[u.trained_tokens for u in result.updates]))
 
 

@@ -6,8 +6,13 @@ A step, as in `turnwise.group` and `turnwise.objective`:
 3. group by prompt; leave out groups with too few scored members or no spread, counted by reason;
 4. deal the kept rollouts into `num_steps_per_rollout` parts, all segments of a rollout together;
 5. compare engine and trainer on every token that is trained on; then one optimiser step per part,
-   with the engine's own log-probs as the old ones;
+   with the engine's own log-probs as the old ones, or the trainer's with a correction
+   (`turnwise.local.correction`);
 6. copy the weights into the engine.
+
+With `rollout_lag` 1 the rollouts of step k + 1 are sampled while step k is updated, by the weights
+that step k was sampled for: those of step k - 1. Both are done before 6, so no turn meets two
+policies and nothing depends on which was faster.
 
 Everything random is drawn from seeds that name the step, so that step k of a resumed run is step
 k of the unbroken one, bit for bit, on the same machine with the same thread count.
@@ -19,27 +24,35 @@ import asyncio
 import copy
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from turnwise.command import RunError
+from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
 from turnwise.group import Group, make_groups, scored_by_group
 from turnwise.ledger import Ledger
+from turnwise.local.adapters import add_adapters, trained, without_adapters
 from turnwise.local.experiment import Experiment, objective
+from turnwise.local.forward import kernel_of
 from turnwise.local.lag import LagMonitor
+from turnwise.local.memory import ModelShape, predict_memory
 from turnwise.local.options import TrainOptions
 from turnwise.local.update import (
     TrainRow,
     UpdateMetrics,
     Updater,
-    max_difference,
+    differences,
     train_rows,
     trained_logprobs,
 )
+from turnwise.local.weights import merged
 from turnwise.method import play
 from turnwise.objective import token_weights
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
@@ -51,18 +64,53 @@ Table = Mapping[str, Sequence[float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """The scored rollouts of a step; the lag is the event loop's, the time in seconds."""
+
+    episodes: list[Episode]
+    ledger: Ledger
+    sampled_tokens: int
+    rollout_s: float
+    lag: LagMonitor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updated:
+    """What the optimiser steps of a training step did.
+
+    Attributes:
+        updates: One a part of the rollouts.
+        max_logprob_diff, mean_logprob_diff: Between engine and trainer over the trained tokens,
+            before the first update.
+    """
+
+    updates: list[UpdateMetrics]
+    max_logprob_diff: float
+    mean_logprob_diff: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """A training step: what it did, and how long each stage took in seconds."""
+    """A training step: what it did, and how long each stage took in seconds.
+
+    Attributes:
+        lag: Of the event loop.
+        peak_memory: The most bytes that torch has held on the GPU so far; None on a CPU.
+        predicted_memory: What was expected of it; None likewise.
+    """
 
     episodes: list[Episode]
     groups: list[Group]
     ledger: Ledger
     updates: list[UpdateMetrics]
     max_logprob_diff: float
+    mean_logprob_diff: float
     rollout_s: float
     train_s: float
     sampled_tokens: int
-    lag: Any
+    lag: LagMonitor
+    peak_memory: int | None
+    predicted_memory: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +125,34 @@ class EvalResult:
 
 
 class Trainer(Generic[TaskT]):
-    """Owns the policy's weights, its optimiser and the engine that samples from it."""
+    """Owns the policy's weights, its optimiser and the engine that samples from it.
+
+    Attributes:
+        sampler: With a lag, the trained weights before the last update, on the host and in the
+            order of `adapters.trained`: those that sampled the next rollouts.
+    """
 
     def __init__(self, options: TrainOptions, experiment: Experiment[TaskT], model: Any) -> None:
+        """
+        Raises:
+            ConfigError: the options need a package that is not installed.
+        """
         self.options, self.experiment, self.model = options, experiment, model
+        if options.lora_rank:
+            seed = derive_seed(options.seed, "adapters")
+            add_adapters(model, rank=options.lora_rank, alpha=options.lora_alpha, seed=seed)
         self.updater = Updater(model, options.update_settings())
-        self._reference = copy.deepcopy(model) if options.use_kl_loss else None
+        self._reference = None
+        if options.use_kl_loss and not options.lora_rank:
+            self._reference = copy.deepcopy(model).requires_grad_(False)
         self._objective = objective(options, experiment.method)
         self.engine = experiment.engine
+        self._embedded = isinstance(self.engine, TorchEngine)
+        self._memory = predict_memory(
+            ModelShape.of(model.config), options, embedded_engine=self._embedded
+        )
+        self.sampler: list[Tensor] | None = None
+        self._ahead: asyncio.Task[Sampled] | None = None
 
     async def train_step(self, step: int) -> StepResult:
         """Runs training step `step`, counted from 1.
@@ -93,6 +161,111 @@ class Trainer(Generic[TaskT]):
             RunError: if engine and trainer disagree on a sampled token's log-prob, or a loss is
                 not finite.
         """
+        sampled = await self._rollouts_of(step)
+        started = time.perf_counter()
+        groups = make_groups(
+            sampled.episodes, std_normalization=not self.options.disable_grpo_std_normalization
+        )
+        self._sample_ahead(step + 1)
+        try:
+            if self.options.offload_rollout:
+                await self.engine.release_memory()
+            updated = await asyncio.to_thread(self._update, groups, step)
+            if self.options.offload_rollout:
+                await self.engine.resume_memory()
+            waited = time.perf_counter()
+            await self._await_ahead()
+            started += time.perf_counter() - waited
+        except BaseException:
+            await self._drop_ahead()
+            raise
+        await self._hand_over()
+        on_gpu = self.model.device.type == "cuda"
+        return StepResult(
+            episodes=sampled.episodes,
+            groups=groups,
+            ledger=sampled.ledger,
+            updates=updated.updates,
+            max_logprob_diff=updated.max_logprob_diff,
+            mean_logprob_diff=updated.mean_logprob_diff,
+            rollout_s=sampled.rollout_s,
+            train_s=time.perf_counter() - started,
+            sampled_tokens=sampled.sampled_tokens,
+            lag=sampled.lag,
+            peak_memory=torch.cuda.max_memory_allocated(self.model.device) if on_gpu else None,
+            predicted_memory=self._memory.total if on_gpu else None,
+        )
+
+    def about(self) -> str:
+        """How it trains, one line; "" where that is the plain way: float32 on a CPU."""
+        options, kernel = self.options, kernel_of(self.model)
+        if (self.model.device.type, options.weight_dtype()) == ("cpu", "float32"):
+            return ""
+        ways = [options.weight_dtype(), f"{kernel} attention over packed rows"]
+        ways += ["float32 masters"] if options.weight_dtype() == "bfloat16" else []
+        ways += ["activations recomputed"] if options.recompute_granularity else []
+        ways += ["moments in 8 bits"] if options.optimizer == "adam8bit" else []
+        ways += ["optimiser on the host"] if options.optimizer_cpu_offload else []
+        ways += [f"adapters of rank {options.lora_rank}"] if options.lora_rank else []
+        return f"Trainer: {', '.join(ways)}; expected memory {self._memory}."
+
+    async def restored(self, step: int, sampler: Sequence[Tensor] | None) -> None:
+        """Brings the engine to where it was after `step`, whose weights the model has.
+
+        Args:
+            sampler: As the attribute was then.
+        """
+        if sampler is not None and self.options.rollout_lag:
+            with self._weights(sampler):
+                await self._hand_over()
+                self._sample_ahead(step + 1)
+                await self._await_ahead()
+        await self._hand_over()
+
+    async def _rollouts_of(self, step: int) -> Sampled:
+        """Those that were sampled ahead, whose failure is this step's, or fresh ones."""
+        if self._ahead is None:
+            return await self._sample(step)
+        ahead, self._ahead = self._ahead, None
+        return await ahead
+
+    def _sample_ahead(self, step: int) -> None:
+        if self.options.rollout_lag and step <= self.options.num_rollout:
+            self._ahead = asyncio.create_task(self._sample(step))
+
+    async def _await_ahead(self) -> None:
+        """Waits for it to end, however it does."""
+        if self._ahead is not None:
+            await asyncio.wait([self._ahead])
+            if not self._ahead.cancelled():
+                # Told, so that asyncio does not complain where no step asks any more.
+                self._ahead.exception()
+
+    async def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.gather(self._ahead, return_exceptions=True)
+            self._ahead = None
+
+    async def _hand_over(self) -> None:
+        # The embedded engine reads modules; a server is sent tensors, merged one by one.
+        with merged(self.model) if self._embedded else nullcontext():
+            await self.engine.update_weights(self.model)
+
+    @contextmanager
+    def _weights(self, trained_weights: Sequence[Tensor]) -> Iterator[None]:
+        """Others in the place of the trained ones for a while."""
+        own = [weight for _, weight in trained(self.model)]
+        kept = [weight.data for weight in own]
+        try:
+            for weight, other in zip(own, trained_weights, strict=True):
+                weight.data = other.to(weight.device)
+            yield
+        finally:
+            for weight, data in zip(own, kept, strict=True):
+                weight.data = data
+
+    async def _sample(self, step: int) -> Sampled:
         started = time.perf_counter()
         ledger = Ledger()
         await self.engine.clear()
@@ -105,26 +278,11 @@ class Trainer(Generic[TaskT]):
                 concurrency=self.options.concurrency,
             )
         ledger.check()
-        episodes = self._scored(episodes, step)
-        rolled_out = time.perf_counter()
-        groups = make_groups(
-            episodes, std_normalization=not self.options.disable_grpo_std_normalization
-        )
-        if self.options.offload_rollout:
-            await self.engine.release_memory()
-        updates, difference = await asyncio.to_thread(self._update, groups, step)
-        if self.options.offload_rollout:
-            await self.engine.resume_memory()
-        await self.engine.update_weights(self.model)
-        return StepResult(
-            episodes=episodes,
-            groups=groups,
+        return Sampled(
+            episodes=self._scored(episodes, step),
             ledger=ledger,
-            updates=updates,
-            max_logprob_diff=difference,
-            rollout_s=rolled_out - started,
-            train_s=time.perf_counter() - rolled_out,
             sampled_tokens=self.engine.stats.sampled_tokens - sampled_before,
+            rollout_s=time.perf_counter() - started,
             lag=lag,
         )
 
@@ -200,9 +358,12 @@ class Trainer(Generic[TaskT]):
             for member in range(options.n_samples_per_prompt)
         ]
 
-    def _update(self, groups: Sequence[Group], step: int) -> tuple[list[UpdateMetrics], float]:
-        """Updates the policy; also the largest difference between engine and trainer before it."""
+    def _update(self, groups: Sequence[Group], step: int) -> Updated:
+        """Updates the policy."""
         options = self.options
+        if options.rollout_lag:
+            weights = (weight for _, weight in trained(self.model))
+            self.sampler = [weight.detach().to("cpu", copy=True) for weight in weights]
         rollouts = kept_rollouts(groups)
         rng = np.random.default_rng(derive_seed(options.seed, "update", step))
         order = rng.permutation(len(rollouts))
@@ -210,19 +371,38 @@ class Trainer(Generic[TaskT]):
         parts = [rows for part in split if (rows := self._rows([rollouts[i] for i in part]))]
         # The first part's log-probs are compared by its update, at no cost.
         later = [row for rows in parts[1:] for row in rows]
-        difference = max_difference(later, self.updater.logprobs(later))
-        self._check_difference(difference, step)
+        logprobs = self.updater.logprobs(later)
+        found = differences(later, logprobs)
+        largest, mean = float(found.max(initial=0.0)), float(found.mean()) if found.size else 0.0
+        self._check_difference(largest, mean, step)
+        if options.use_tis:
+            old = iter(logprobs)
+            parts = [
+                [replace(row, old_logprobs=next(old) if place else None) for row in rows]
+                for place, rows in enumerate(parts)
+            ]
         updates: list[UpdateMetrics] = []
         for rows in parts:
             updates.append(self.updater.update(rows))
             if len(updates) == 1:
-                difference = max(difference, updates[0].max_logprob_difference)
-                self._check_difference(difference, step)
-        return updates, difference
+                first = updates[0]
+                largest = max(largest, first.max_logprob_difference)
+                mean = float(
+                    np.average(
+                        [mean, first.mean_logprob_difference],
+                        weights=[found.size, first.trained_tokens],
+                    )
+                )
+                self._check_difference(largest, mean, step)
+        return Updated(updates=updates, max_logprob_diff=largest, mean_logprob_diff=mean)
 
-    def _check_difference(self, difference: float, step: int) -> None:
+    def _check_difference(self, largest: float, mean: float, step: int) -> None:
+        most, most_mean = self.options.logprob_limits()
         what = "the log-prob of a sampled token"
-        if said := logprobs_differ(difference, self.options.logprob_limits()[0], what):
+        said = logprobs_differ(largest, most, what) or logprobs_differ(
+            mean, most_mean, "the log-probs of sampled tokens on average", "--mean-logprob-diff"
+        )
+        if said:
             raise RunError(f"step {step}: {said}")
 
     def _rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
@@ -242,11 +422,11 @@ class Trainer(Generic[TaskT]):
             self._objective,
         )
         rows = train_rows(samples, advantages_S, weights_S, max_tokens=options.max_tokens_per_gpu)
-        if self._reference is None:
+        if not options.use_kl_loss:
             return rows
-        references = trained_logprobs(
-            self._reference, rows, temperature=options.rollout_temperature
-        )
+        model = self._reference or self.model
+        with without_adapters(model):
+            references = trained_logprobs(model, rows, self.updater.settings)
         return [
             replace(row, ref_logprobs=reference)
             for row, reference in zip(rows, references, strict=True)

@@ -62,8 +62,12 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
 
     `loss` to `grad_norm` are means over the step's optimiser steps, weighted by trained tokens.
     `max_logprob_diff` is the largest difference between the engine's and the trainer's log-prob of
-    a token that is trained on, before the first update. `tokens_per_s` is sampled tokens over
-    `rollout_s`. On slime the trainer's numbers are in rows of their own (`SlimeRow`).
+    a token that is trained on, before the first update, and `mean_logprob_diff` their mean.
+    `tis_mean` is the mean importance ratio of trainer and engine before any bound,
+    `tis_clip_fraction` the share of tokens outside the bounds; None without that correction.
+    `peak_memory_bytes` is the most that torch has held on the GPU since the process began,
+    `predicted_memory_bytes` what `turnwise.local.memory` said of it. `tokens_per_s` is sampled
+    tokens over `rollout_s`. On slime the trainer's numbers are in rows of their own (`SlimeRow`).
     """
 
     step: int
@@ -92,6 +96,11 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     train_s: float | None
     loop_lag_p50_ms: float | None
     loop_lag_max_ms: float | None
+    mean_logprob_diff: float | None = None
+    tis_mean: float | None = None
+    tis_clip_fraction: float | None = None
+    peak_memory_bytes: int | None = None
+    predicted_memory_bytes: int | None = None
 
 
 class SlimeRow(msgspec.Struct, frozen=True, kw_only=True):
