@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# machine.sh unpack        with a.tar.zst beside it: packages of the environment, compiled behind
-# machine.sh run SECONDS   with b.tar.zst and code.tar.xz beside it: the rest, then the parts; what there
-#                          is after SECONDS goes to OUT
+# In the product's tree, on a machine without a registry:
+#   machine.sh unpack               with a.tar.zst beside it: packages, compiled in the background
+#   machine.sh run SECONDS PART...  with b.tar.zst and own.tar.xz beside it: the rest, then the
+#                                   parts; what there is after SECONDS goes to OUT
 # pack.sh makes the files. PREFIX and TORCH_SITE are for trying it elsewhere.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,13 +16,16 @@ if sys.argv[1].endswith(".xz"):
     packed = tarfile.open(sys.argv[1], "r:xz")
 else:
     import zstandard
-    packed = tarfile.open(fileobj=zstandard.ZstdDecompressor().stream_reader(open(sys.argv[1], "rb")), mode="r|")
+    stream = zstandard.ZstdDecompressor().stream_reader(open(sys.argv[1], "rb"))
+    packed = tarfile.open(fileobj=stream, mode="r|")
 packed.extractall(sys.argv[2], filter="fully_trusted")' "$1" "$2"
 }
 if [ ! -d "$env" ]; then
   python3 -m venv --without-pip "$env"
   site=$(echo "$env"/lib/python3*/site-packages)
-  printf '%s\n' "$torch" > "$site/zz_machine.pth"
+  # The machine's scipy and sklearn want another numpy, and transformers takes them where they are.
+  printf '%s\n' "import sys; sys.modules.update(scipy=None, sklearn=None)" "$torch" \
+    > "$site/zz_machine.pth"
 fi
 site=$(echo "$env"/lib/python3*/site-packages)
 if [ "$1" = unpack ]; then
@@ -33,12 +37,13 @@ if [ "$1" = unpack ]; then
 fi
 unpack "$here/b.tar.zst" "$site" &
 other=$!
-unpack "$here/code.tar.xz" "$root"
+mkdir -p "$root/own"
+unpack "$here/own.tar.xz" "$root/own"
 wait $other
 export PATH="$env/bin:/opt/torch/.venv/bin:/usr/local/cuda/bin:$PATH"
-export PYTHONPATH="$root/code:$root/code/libs/turnwise/src:$root/code/libs/taubench/src:$root/code/libs/sandbox/src:$root/code/site"
+top=$PWD
+export PYTHONPATH="$top:$top/libs/turnwise/src:$top/libs/taubench/src:$top/libs/sandbox/src:$root/own"
 export HF_HUB_OFFLINE=1 COLUMNS=200 TOKENIZERS_PARALLELISM=false
-cd "$root/code"
 echo "start $(date +%T)"
 "$env/bin/python" -m benchmarks.one_gpu.measure --out "$root/out" --limit-s "$2" "${@:3}" > "$root/measure.log" 2>&1
 tail -c 6000 "$root/measure.log"

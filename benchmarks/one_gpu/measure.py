@@ -34,7 +34,7 @@ SERVED = (
 )
 PARTS: Mapping[str, tuple[str, ...]] = {
     "sglang": ("-m", "apps.trainers.tau.train", *COMMON, *SERVED),
-    "torch": ("-m", "apps.trainers.tau.train", *COMMON),
+    "torch": ("-m", "apps.trainers.tau.train", *COMMON, "--engine-rows", "256"),
     "trl": ("-m", "benchmarks.local.against_trl", "--only", "trl", "--device", "cuda"),
 }
 TAIL = 15

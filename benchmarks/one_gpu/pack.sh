@@ -5,25 +5,23 @@
 set -euo pipefail
 site=$1 python=$2 out=$3
 here=$(cd "$(dirname "$0")" && pwd)
-top=$(cd "$here/../.." && pwd)
-large="scipy scipy.libs numpy numpy.libs sgl_kernel flashinfer"
+large="numpy numpy.libs sgl_kernel flashinfer"
+left="scipy|scipy.libs|cryptography"
 mkdir -p "$out"
 if [ ! -e "$out/b.tar.zst" ]; then
-  (cd "$site" && tar c $(ls | grep -vxE "${large// /|}") | zstd -9 -q -f -o "$out/a.tar.zst")
+  (cd "$site" && tar c $(ls | grep -vxE "${large// /|}|$left") | zstd -9 -q -f -o "$out/a.tar.zst")
   (cd "$site" && tar c $large | zstd -9 -q -f -o "$out/b.tar.zst")
   cp -r "$site/zstandard" "$out/"
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/code/site"
-(cd "$top" && git ls-files -z apps libs benchmarks | xargs -0 tar c) | tar x -C "$work/code"
 own=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 for one in tokendelta toolparse tau_trait; do
-  cp -r "$own/$one" "$work/code/site/"
+  cp -r "$own/$one" "$work/"
 done
 # TRL, if there is a folder of it and of what it needs.
-[ $# -lt 4 ] || cp -r "$4"/. "$work/code/site/"
+[ $# -lt 4 ] || cp -r "$4"/. "$work/"
 find "$work" -name __pycache__ -prune -exec rm -rf {} +
-tar c -C "$work" code | xz -T0 -6 > "$out/code.tar.xz"
+tar c -C "$work" . | xz -T0 -6 > "$out/own.tar.xz"
 cp "$here/machine.sh" "$out/"
 ls -l "$out"

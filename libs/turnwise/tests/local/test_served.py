@@ -12,8 +12,13 @@ import psutil
 import pytest
 from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.config import ConfigError
+from turnwise.engine import Completion
+from turnwise.engine.torch_engine import TorchEngine
+from turnwise.episode import Boundary, BoundaryError
 from turnwise.local.checkpoint import list_checkpoints
 from turnwise.local.command import LocalRun
+from turnwise.local.options import TrainOptions
+from turnwise.local.policy import LoadedPolicy
 from turnwise.testing.policy_server import FAULTS, Faults, PolicyServer, fake_site
 from turnwise.testing.servers import in_a_thread
 
@@ -23,7 +28,7 @@ FAST = [
     "--num-rollout", "3", "--rollout-batch-size", "4", "--n-samples-per-prompt", "4",
     "--n-samples-per-eval-prompt", "2", "--rollout-max-response-len", "6", "--threads", "1",
     "--rollout-max-context-len", "160", "--lr", "3e-3", "--save-interval", "2",
-    "--engine", "sglang", "--engine-start-s", "300",
+    "--engine", "sglang",
 ]  # fmt: skip
 TURNS_OF_AN_EVALUATION, TURNS_OF_A_STEP = 8, 32
 
@@ -119,12 +124,29 @@ def test_a_server_that_dies_twice_ends_the_run_and_nothing_done_is_lost(
     assert all(row["max_logprob_diff"] < 1e-4 for row in rows(tmp_path, "train")[3:])
 
 
-def test_an_evaluation_during_which_the_server_died_is_made_again(
-    run: Callable[..., int], faults: Any, tmp_path: Path
+class Mended(TorchEngine):
+    """Breaks at its third turn, and is whole again."""
+
+    turns, restarts = 0, 0
+
+    async def generate(self, *args: Any, **options: Any) -> Completion:
+        self.turns += 1
+        if self.turns == 3:
+            self.restarts += 1
+        if self.turns <= 3:
+            raise BoundaryError(Boundary.ENGINE, "gone")
+        return await super().generate(*args, **options)
+
+
+def test_an_evaluation_during_which_the_engine_broke_is_made_again(
+    policy_folder: Path, tmp_path: Path
 ) -> None:
-    faults(die_after=[3])
-    assert run("--num-rollout", "1") == 0
-    assert [row["coverage"] for row in rows(tmp_path, "eval")] == [1.0, 1.0]
+    def make(options: TrainOptions, policy: LoadedPolicy) -> TorchEngine:
+        return Mended(policy.model, rows=8, context=options.rollout_max_context_len)
+
+    argv = [*FAST[:-2], "--run-dir", str(tmp_path / "run"), "--hf-checkpoint", str(policy_folder)]
+    assert LocalRun(letters(), [*argv, "--num-rollout", "0"], make).run() == 0
+    assert [row["coverage"] for row in rows(tmp_path, "eval")] == [1.0]
 
 
 def test_an_update_that_did_not_reach_the_server_stops_the_run(
@@ -150,8 +172,8 @@ def test_a_run_that_goes_on_may_be_given_another_server_but_no_other_engine(
     assert run("--num-rollout", "1", "--engine-url", served().url) == 0
     assert run("--resume", "--num-rollout", "2", "--engine-url", served().url) == 0
     assert all(row["max_logprob_diff"] < 1e-4 for row in rows(tmp_path, "train"))
-    with pytest.raises(ConfigError, match="--engine is 'torch'"):
-        run("--resume", "--num-rollout", "3", "--engine", "torch", "--engine-url", "")
+    with pytest.raises(ConfigError, match="engine-url needs engine sglang"):
+        run("--resume", "--num-rollout", "3", "--engine", "torch")
 
 
 def test_no_sglang_is_said_with_the_log(

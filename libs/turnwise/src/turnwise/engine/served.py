@@ -39,13 +39,11 @@ from turnwise.command import PreflightError, StopRun
 from turnwise.engine import Completion, EngineStats, SamplingParams
 from turnwise.engine.http import HttpError, HttpPool
 from turnwise.engine.server import Server
-from turnwise.engine.sglang import SGLangEngine
+from turnwise.engine.sglang import TRIED, SGLangEngine
 from turnwise.engine.weights import Bucket, NamedTensors, buckets, on_host, write_folder
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.printable import one_line
 
-TRIED = "0.5.15.post1"
-"""The version of SGLang that this was measured with."""
 MAX_RESTARTS = 1
 CONTROL_S = 300.0
 """For an answer of the server that samples nothing: weights, flush, memory."""

@@ -28,6 +28,8 @@ from turnwise.engine import Completion, Finish, SamplingParams
 from turnwise.engine.http import HttpPool
 from turnwise.episode import Boundary, BoundaryError, crossing
 
+TRIED = "0.5.15.post1"
+"""The version of SGLang that this was tried with: docs/sglang.md."""
 ROUTING_HEADER = "X-SMG-Routing-Key"
 SEED_BITS = 31
 """SGLang keeps seeds as signed integers; the low bits of a seed of ours are sent."""

@@ -1,6 +1,7 @@
 """Looks at everything that a run on a cluster needs, before it costs GPU hours.
 
     ./pants run apps/trainers/tau:check -- --config FILE [slime's flags that go before the file]
+    ./pants run apps/trainers/tau:check -- --backend local [options of a run on this machine]
 
 Prints a table in under a minute: a verdict for each line and what to do about it. Exit code 3 if
 any line fails, 2 if the file can't be read as a run's. Nothing is started or written. The lines on
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from turnwise.arguments import named_option
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.launch.flags import NoAnswer, ask_slime, versions
@@ -129,7 +131,14 @@ def policy(config: RunConfig, plan: Plan, folder: Path) -> Iterator[Line]:
 
 
 def check(method: str, argv: Sequence[str]) -> int:
-    """The command of a method: 0 if every line holds, 3 if one fails, 2 if the file is none."""
+    """The command of a method: 0 if every line holds, 3 if one fails, 2 if the file is none.
+
+    Of a run on this machine with `--backend local`, see `turnwise.local.check`.
+    """
+    if named_option(argv, "--backend") == "local":
+        from turnwise.local.check import check_local
+
+        return check_local(method, argv)
     parser = argparse.ArgumentParser(
         prog="check",
         allow_abbrev=False,

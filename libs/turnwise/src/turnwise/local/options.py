@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 SHIPPED = "shipped"
 """The name of the policy that comes with a method."""
+
+MAX_THREADS = 1024
+COMMON_SHARE, OWN_SHARE = 0.4, 0.85
+"""Of a GPU's memory for SGLang, where the trainer is on it and where it is not."""
 EXACT_DIFF, ROUNDED_DIFF, MEAN_DIFF = 0.02, 2.0, 0.01
 """Of log-probs between engine and trainer: the largest in float32 and in bfloat16, and the mean.
 docs/sglang.md has 0.4 at most and 0.0006 on average in bfloat16, slime's runs 0.001; an update that
@@ -227,6 +231,16 @@ class TrainOptions(CommandConfig):
             return self.dtype
         own = self.device == "cpu" or self.hf_checkpoint == SHIPPED
         return "float32" if own else "bfloat16"
+
+    def engine_gpu(self) -> int:
+        """The SGLang server's, as CUDA_VISIBLE_DEVICES leaves them."""
+        return int((self.engine_device or "cuda:0").partition(":")[2])
+
+    def engine_share(self) -> float:
+        """Of the memory of its GPU for the SGLang server's weights and cache."""
+        if self.sglang_mem_fraction_static is not None:
+            return self.sglang_mem_fraction_static
+        return OWN_SHARE if self.engine_gpu() else COMMON_SHARE
 
     def logprob_limits(self) -> tuple[float, float]:
         """Where engine and trainer differ too much: a token's log-prob, and a step's on average."""

@@ -13,9 +13,8 @@ from turnwise.engine.served import Launch, ServedEngine
 from turnwise.engine.server import free_port, is_free
 from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
+from turnwise.local.weights import weights_for_engine
 
-SHARED_FRACTION, OWN_FRACTION = 0.4, 0.85
-"""Of a GPU's memory for SGLang's weights and cache, where the trainer is on it and where not."""
 RESERVED_TOKENS = 16
 """A served context is longer than the run's by these, so that it is the run that ends a turn."""
 
@@ -37,12 +36,13 @@ def make_sglang_engine(options: TrainOptions, policy: LoadedPolicy) -> ServedEng
     return ServedEngine(
         launch,
         url=options.engine_url,
-        weights=lambda model: model.named_parameters(),
+        weights=weights_for_engine,
         model=policy.model,
         policy=_folder_of(policy),
         device=torch.device(options.engine_device or options.device),
         dtype=getattr(torch, server_dtype(options)),
         max_context_tokens=options.rollout_max_context_len,
+        keep=options.rollout_lag > 0,
     )
 
 
@@ -60,7 +60,7 @@ def sglang_words(options: TrainOptions, folder: Path, port: int, positions: int)
         "port": str(port),
         "dtype": server_dtype(options),
         "context-length": str(min(context, positions)),
-        "mem-fraction-static": f"{mem_fraction(options):g}",
+        "mem-fraction-static": f"{options.engine_share():g}",
         "max-running-requests": str(options.concurrency),
         "max-total-tokens": str(CACHES * options.concurrency * context),
         "random-seed": str(options.seed % 2**31),
@@ -69,7 +69,7 @@ def sglang_words(options: TrainOptions, folder: Path, port: int, positions: int)
     }
     if options.device == "cpu":
         words["device"] = "cpu"
-    elif gpu := torch.device(options.engine_device or options.device).index:
+    elif gpu := options.engine_gpu():
         words["base-gpu-id"] = str(gpu)
     switches = ["--enable-memory-saver"] if options.offload_rollout else []
     for further in options.sglang_options:
@@ -86,18 +86,6 @@ def sglang_words(options: TrainOptions, folder: Path, port: int, positions: int)
 def server_dtype(options: TrainOptions) -> str:
     """What the server computes in: SGLang's kernels for CUDA have no float32."""
     return "float32" if options.device == "cpu" else "bfloat16"
-
-
-def mem_fraction(options: TrainOptions) -> float:
-    """Of the memory of its GPU for the server's weights and cache."""
-    if options.sglang_mem_fraction_static is not None:
-        return options.sglang_mem_fraction_static
-    return SHARED_FRACTION if shares_gpu(options) else OWN_FRACTION
-
-
-def shares_gpu(options: TrainOptions) -> bool:
-    """Whether trainer and server are on one GPU."""
-    return (torch.device(options.engine_device or options.device).index or 0) == 0
 
 
 def _port(options: TrainOptions) -> int:
