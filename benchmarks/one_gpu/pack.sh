@@ -5,7 +5,7 @@
 set -euo pipefail
 site=$1 python=$2 out=$3
 here=$(cd "$(dirname "$0")" && pwd)
-large="numpy numpy.libs sgl_kernel flashinfer"
+large="numpy numpy.libs sgl_kernel flashinfer tokenizers pydantic_core tvm_ffi"
 left="scipy|scipy.libs|cryptography"
 mkdir -p "$out"
 if [ ! -e "$out/b.tar.zst" ]; then

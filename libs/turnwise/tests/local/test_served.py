@@ -180,7 +180,7 @@ def test_no_sglang_is_said_with_the_log(
     run: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "")
-    with pytest.raises(PreflightError, match="No module named sglang"):
+    with pytest.raises(PreflightError, match="No module named 'sglang'"):
         run()
     assert nobody_is_left()
 
