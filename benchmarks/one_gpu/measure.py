@@ -25,7 +25,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = REPOSITORY / "apps/trainers/tau/policy"
-COMMON = ("--device", "cuda", "--seed", "1234", "--save-interval", "1000")
+COMMON = ("--seed", "1234", "--save-interval", "1000")
 SERVED = (
     *("--engine", "sglang", "--engine-start-s", "170", "--sglang-mem-fraction-static", "0.3"),
     # What needs nothing to be compiled beside SGLang's wheel and torch, and starts soonest.
@@ -35,7 +35,7 @@ SERVED = (
 PARTS: Mapping[str, tuple[str, ...]] = {
     "sglang": ("-m", "apps.trainers.tau.train", *COMMON, *SERVED),
     "torch": ("-m", "apps.trainers.tau.train", *COMMON, "--engine-rows", "256"),
-    "trl": ("-m", "benchmarks.local.against_trl", "--only", "trl", "--device", "cuda"),
+    "trl": ("-m", "benchmarks.local.against_trl", "--only", "trl"),
 }
 TAIL = 15
 POLL_S = 1.0
@@ -73,7 +73,7 @@ class Run:
         self.name = name
         self.folder = given.out / name
         self.log = given.out / f"{name}.log"
-        words = [sys.executable, *PARTS[name]]
+        words = [sys.executable, *PARTS[name], "--device", given.device]
         if name == "trl":
             words += ["--policy", str(POLICY), "--steps", "3", "--prompts", str(given.prompts)]
         else:
@@ -185,6 +185,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--limit-s", type=float, default=600.0, help="then all parts are ended")
     parser.add_argument("--steps", type=int, default=6, help="training steps of each engine")
     parser.add_argument("--prompts", type=int, default=32, help="prompts a step, 8 samples each")
+    parser.add_argument("--device", default="cuda", help="cpu tries the script alone")
     parser.add_argument("--more", nargs="*", default=[], help="further words of both runs")
     given = parser.parse_args(argv)
     given.out = given.out.absolute()

@@ -50,8 +50,8 @@ def test_a_share_that_the_weights_fill_is_too_small(policy_folder: Path) -> None
 
 
 def test_a_trainer_that_does_not_fit_beside_the_server_fails(policy_folder: Path) -> None:
-    (line,) = lines(policy_folder, ("card", GB, 0))["FAIL"]
-    assert "0.10 GB are free" in line.found
+    (line,) = lines(policy_folder, ("card", 840 * 10**6, 0))["FAIL"]
+    assert "but 0.00 GB are free" in line.found
     assert not lines(policy_folder, ("card", 4 * GB, 0))["FAIL"]
 
 

@@ -82,7 +82,7 @@ def sglang_line(python: str) -> Line:
         done = subprocess.run(
             [python, "-c", _ASK], capture_output=True, text=True, timeout=ASK_S, check=False
         )
-        found: Mapping[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+        found: Mapping[str, Any] = json.loads(done.stdout)
     except OSError as error:
         return fail("SGLang", f"--engine-python {python}: {error.strerror or error}", where)
     except (ValueError, subprocess.TimeoutExpired):
