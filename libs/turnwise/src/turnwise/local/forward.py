@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from turnwise.local.attention import ATTENTION, Kernel, packed_kernel, plan
+from turnwise.local import attention
+from turnwise.local.attention import ATTENTION, Kernel
 from turnwise.local.head import head_logprobs
 
 
@@ -34,8 +35,11 @@ def prepare(model: Any, *, recompute: bool = False) -> None:
     """
     model.set_attn_implementation(ATTENTION)
     if recompute:
+        # The second is its name before transformers 5.24.
+        enable = getattr(model, "activation_checkpointing_enable", None)
+        enable = enable or model.gradient_checkpointing_enable
         # A model without dropout draws nothing, so no random state needs to be kept.
-        model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+        enable({"use_reentrant": False, "preserve_rng_state": False})
 
 
 def kernel_of(model: Any) -> Kernel:
@@ -43,7 +47,7 @@ def kernel_of(model: Any) -> Kernel:
     weight = model.model.embed_tokens.weight
     config = model.config
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return packed_kernel(weight.device, weight.dtype, head_dim)
+    return attention.packed_kernel(weight.device, weight.dtype, head_dim)
 
 
 def token_logprobs(
@@ -74,7 +78,7 @@ def token_logprobs(
         raise ValueError("the first token of a segment is trained, but nothing predicts it")
     base: Any = model.model
     device = base.embed_tokens.weight.device
-    made = plan(batch.ids, batch.cu_seqlens, device, kernel_of(model))
+    made = attention.plan(batch.ids, batch.cu_seqlens, device, kernel_of(model))
     hidden = base(
         input_ids=_tensor(batch.ids[made.tokens], device)[None],
         position_ids=_tensor(batch.position_ids[made.tokens], device)[None],
