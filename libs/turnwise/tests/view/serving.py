@@ -12,9 +12,10 @@ from turnwise.view.server import ViewServer
 
 
 @asynccontextmanager
-async def serving(root: Path) -> AsyncIterator[str]:
+async def serving(root: Path, token: str | None = None) -> AsyncIterator[str]:
     """The address at which `root` is served, without a slash at its end."""
-    runner = web.AppRunner(ViewServer(root, LOOPBACK).app(), access_log=None, shutdown_timeout=0.1)
+    app = ViewServer(root, LOOPBACK, token).app()
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

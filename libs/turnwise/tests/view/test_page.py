@@ -9,6 +9,7 @@ import pytest
 from run.episodes import message, segment
 from run.pages import add_trace, run_folder, summary
 from run.rows import eval_row, train_row
+from runs.answering import answering
 from turnwise.report import write_report
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import as_row
@@ -29,9 +30,10 @@ SHOWN = "document.querySelector('#conversation').innerText"
 
 
 @asynccontextmanager
-async def looking(tmp_path: Path) -> AsyncIterator[tuple[Page, str]]:
+async def looking(tmp_path: Path, token: str | None = None) -> AsyncIterator[tuple[Page, str]]:
     """A browser, and the address of the runs in `tmp_path / "runs"`."""
-    async with serving(tmp_path / "runs") as url, browser(tmp_path / "profile") as page:
+    served = serving(tmp_path / "runs", token)
+    async with served as url, browser(tmp_path / "profile") as page:
         await page.resize(1280, 900)
         yield page, url
         assert not page.faults
@@ -103,6 +105,36 @@ async def test_a_run_under_way_is_followed(tmp_path: Path) -> None:
         await page.until("document.querySelector('header').innerText.includes('4 training steps')")
         write_summary(folder, summary(steps=4))
         await page.until("document.querySelector('header').innerText.includes('It learned')")
+
+
+async def test_a_run_is_paused_changed_and_resumed_from_the_page(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "runs", ended=False)
+    state = "document.querySelector('#status .note').innerText"
+    with answering(folder.path) as run:
+        async with looking(tmp_path, token="secret") as (page, url):
+            await page.open(f"{url}/?token=secret#run?run=tau-run")
+            await page.until(f"{state}.startsWith('running on local')")
+            await page.click("[data-command=pause]")
+            await page.until(f"{state}.startsWith('paused')")
+            await page.fill("[aria-label=option]", "lr")
+            await page.fill("[aria-label=value]", "1e-5")
+            await page.press("Enter")
+            await page.until("document.querySelector('#status').innerText.includes('set lr 1e-5')")
+            await page.value("document.querySelector('[data-command=resume]').focus()")
+            await page.press("Enter")
+            await page.until(f"{state}.startsWith('running')")
+            await page.click("[data-command=stop]")
+            assert "Stop for good?" in await page.text("#status")
+        assert [request.command for request in run.taken] == ["pause", "set", "resume"]
+
+
+async def test_without_the_token_a_run_is_seen_and_not_changed(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "runs", ended=False)
+    with answering(folder.path):
+        async with looking(tmp_path, token="secret") as (page, url):
+            await page.open(f"{url}/#run?run=tau-run")
+            await page.until("document.querySelector('#status .note').innerText")
+            assert await page.value("document.querySelectorAll('#status button').length") == 0
 
 
 async def test_a_server_that_is_gone_is_told_and_the_page_stays(tmp_path: Path) -> None:

@@ -7,12 +7,15 @@ import aiohttp
 import pytest
 from run.pages import add_trace, run_folder
 from run.rows import eval_row, train_row
+from runs.answering import answering
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
+from turnwise.inflight import playing, waiting
 from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import dump
 from turnwise.run.metrics import SlimeRow, as_row
 from turnwise.view.command import ViewOptions, known_names, view
+from turnwise.view.control import TOKEN_HEADER
 
 from view.serving import serving
 
@@ -48,7 +51,7 @@ async def test_looking_at_a_run_changes_nothing_in_its_folder(
     run_folder(tmp_path)
     before = files_of(tmp_path)
     await client.get("runs")
-    for path in ("run", "episodes"):
+    for path in ("run", "status", "episodes"):
         await client.get(path, run="tau-run")
     for path in ("episode", "group", "raw"):
         await client.get(path, run="tau-run", line=0)
@@ -202,3 +205,58 @@ def test_a_folder_that_is_none_and_a_port_that_is_taken_are_errors(tmp_path: Pat
         port = taken.getsockname()[1]
         with pytest.raises(PreflightError, match=f"--port {port}: .*name another port"):
             view([str(tmp_path), "--port", str(port)])
+
+
+async def test_a_request_needs_the_token_of_the_address(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, ended=False)
+    pause = b'{"command":"pause"}'
+    async with serving(tmp_path) as url, aiohttp.ClientSession() as session:
+        address = f"{url}/api/control?run=tau-run"
+        async with session.post(address, data=pause, headers={TOKEN_HEADER: ""}) as response:
+            assert response.status == 403 and "--control" in (await response.json())["error"]
+    async with serving(tmp_path, "secret") as url, aiohttp.ClientSession() as session:
+        address = f"{url}/api/control?run=tau-run"
+        for headers in ({}, {TOKEN_HEADER: ""}, {TOKEN_HEADER: "secre"}, {"token": "secret"}):
+            sent = session.post(f"{address}&token=secret", data=pause, headers=headers)
+            async with sent as response:
+                assert response.status == 403, headers
+        # What a page of another site asks before it may send the header.
+        asked = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+        async with session.options(address, headers=asked) as response:
+            assert response.status == 405
+            assert "Access-Control-Allow-Origin" not in response.headers
+    assert not (folder.path / "control.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"nonsense", "can't be read"),
+        (b'{"command":"fly"}', "can't be read"),
+        (b'{"command":"set","arguments":{"seed":"1"}}', "what was drawn was drawn with it"),
+        (b'{"command":"pause","more":1}', "can't be read"),
+    ],
+)
+async def test_a_request_that_is_none_is_refused(tmp_path: Path, body: bytes, said: str) -> None:
+    folder = run_folder(tmp_path, ended=False)
+    with answering(folder.path):
+        async with serving(tmp_path, "secret") as url, aiohttp.ClientSession() as session:
+            headers = {TOKEN_HEADER: "secret"}
+            sent = session.post(f"{url}/api/control?run=tau-run", data=body, headers=headers)
+            async with sent as response:
+                assert response.status == 409 and said in (await response.json())["error"]
+
+
+async def test_the_status_of_a_run_is_told_and_what_may_be_asked(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, ended=False)
+    async with serving(tmp_path, "secret") as url, aiohttp.ClientSession() as session:
+        address = f"{url}/api/status?run=tau-run"
+        async with session.get(address) as response:
+            assert not (await response.json())["headline"]
+        with answering(folder.path) as run, playing("4/0/1", "4/0", "t"), waiting("judge"):
+            run.writer.tick()
+            async with session.get(address) as response:
+                found = await response.json()
+        assert found["alive"] and "pause" in found["commands"] and "lr" in found["keys"]
+        tables = {title: rows for title, _, rows in found["tables"]}
+        assert tables["waits"][0][:2] == ["judge", "1"]

@@ -30,6 +30,7 @@ from turnwise.run.control import (
     Request,
     changes,
     check_request,
+    in_words,
     number_above_0,
     set_spend_cap,
 )
@@ -120,7 +121,7 @@ class LocalControl:
             if change.step <= step and change.request not in self._made:
                 self._made.add(change.request)
                 self._change(change.command, change.arguments)
-                self._progress.say(f"as before: {_told(change.command, change.arguments)}")
+                self._progress.say(f"as before: {in_words(change)}")
         while True:
             while self._due:
                 await self._do(self._due.popleft(), evaluate, save)
@@ -198,7 +199,7 @@ class LocalControl:
                 return
             self._made.add(request.id)
         self._answer(request, "done", said)
-        self._progress.say(f"{_told(request.command, request.arguments)}, asked by {request.by}")
+        self._progress.say(f"{in_words(request)}, asked by {request.by}")
 
     def _change(self, command: str, arguments: Any) -> None:
         for name, text in arguments.items():
@@ -261,8 +262,3 @@ def _is_cap(request: Request) -> bool:
 
 def _dashed(key: str) -> str:
     return key.replace("_", "-")
-
-
-def _told(command: str, arguments: Any) -> str:
-    words = [f"{key} {value}".strip() for key, value in arguments.items()]
-    return " ".join([command, ", ".join(words)]).strip()

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from turnwise.config import ConfigError
+from turnwise.run.control import Outcome, read_history
 from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import parse_line, read_lines
-from turnwise.run.metrics import EvalRow, SlimeRow, TrainRow, read_metrics
+from turnwise.run.metrics import EvalRow, EventRow, SlimeRow, TrainRow, read_metrics
 from turnwise.run.summary import AnySummary, read_summary
 from turnwise.run.traces import Trace, parse_trace
 
@@ -35,6 +36,8 @@ class RunData:
         traced: Episodes in the file.
         slime: slime's own numbers by name, `(step, value)` in order; empty for a local run.
         gaps: What is missing or torn, in words.
+        events: Stalls, in order.
+        outcomes: What was asked of the run, in order.
     """
 
     name: str
@@ -46,6 +49,8 @@ class RunData:
     traced: int
     slime: Mapping[str, Sequence[tuple[float, float]]]
     gaps: Sequence[str]
+    events: Sequence[EventRow] = ()
+    outcomes: Sequence[Outcome] = ()
 
     @property
     def rows(self) -> list[TrainRow | EvalRow]:
@@ -88,6 +93,8 @@ def load_run(path: Path) -> RunData:
         traced=traced,
         slime=numbers_by_name([row for row in rows if isinstance(row, SlimeRow)]),
         gaps=gaps,
+        events=[row for row in rows if isinstance(row, EventRow)],
+        outcomes=read_history(path),
     )
 
 

@@ -19,6 +19,7 @@ from turnwise.report.charts import (
     time_chart,
     training_charts,
 )
+from turnwise.report.events import event_rows
 from turnwise.report.load import RunData, load_run, readable
 from turnwise.report.plots import Chart, script_json
 from turnwise.report.sections import (
@@ -106,6 +107,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "meanings": meanings(run),
         "parts": part_tables(run),
         "tables": more_tables(run),
+        "events": event_rows(run),
         "notes": summary.notes if isinstance(summary, EvalSummary) else (),
         "compared": summary.compared if isinstance(summary, EvalSummary) else "",
         "config": {name: readable(value) for name, value in run.config.items()},

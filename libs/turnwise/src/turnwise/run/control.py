@@ -103,6 +103,11 @@ def make_request(
     )
 
 
+def in_words(asked: Request | Outcome) -> str:
+    """`set lr 0.001`."""
+    return " ".join([asked.command, *(w for pair in asked.arguments.items() for w in pair if w)])
+
+
 def check_request(request: Request, backend: Backend) -> None:
     """Refuses what such a run never does; the run itself looks at values.
 
@@ -184,6 +189,12 @@ def ask(run_dir: Path, request: Request) -> None:
 def read_history(run_dir: Path) -> list[Outcome]:
     """What became of requests so far, in order; lines that are none are left out."""
     return _read(run_dir / HISTORY, Outcome)
+
+
+def unanswered(run_dir: Path) -> list[Request]:
+    """Requests that the run has said nothing to yet."""
+    known = {one.request for one in read_history(run_dir)}
+    return [one for one in _read(run_dir / REQUESTS, Request) if one.id not in known]
 
 
 class Inbox:

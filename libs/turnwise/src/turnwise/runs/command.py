@@ -11,7 +11,7 @@ from rich.text import Text
 
 from turnwise.config import ConfigError
 from turnwise.console import OutputConsole
-from turnwise.run.control import Outcome, make_request, read_history
+from turnwise.run.control import Outcome, in_words, make_request, read_history
 from turnwise.run.folder import RunFolder
 from turnwise.run.status import STACKS, read_status
 from turnwise.runs import told
@@ -124,7 +124,7 @@ def ask_for(run_dir: Path, command: str, arguments: Mapping[str, str]) -> int:
     said = f": {outcome.said}" if outcome.said else ""
     if outcome.answer == "refused":
         raise ConfigError(f"{run_dir}: {command} is refused{said}")
-    print(f"{told.command_words(outcome)}: {outcome.answer}{said}")
+    print(f"{in_words(outcome)}: {outcome.answer}{said}")
     return 0
 
 

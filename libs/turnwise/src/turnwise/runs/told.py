@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from turnwise.run.control import Outcome
+from turnwise.run.control import Outcome, in_words
 from turnwise.run.status import EpisodeStatus, Status
 
 SAMPLING_S = 5.0
@@ -99,7 +99,7 @@ def history(outcomes: Sequence[Outcome]) -> Table:
         (
             time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.at)),
             str(one.step),
-            command_words(one),
+            in_words(one),
             one.answer,
             one.said,
             one.by,
@@ -107,11 +107,6 @@ def history(outcomes: Sequence[Outcome]) -> Table:
         for one in outcomes
     ]
     return ("requests", ("at (UTC)", "after step", "asked", "answer", "", "by"), rows)
-
-
-def command_words(one: Outcome) -> str:
-    """`set lr 0.001`."""
-    return " ".join([one.command, *(w for pair in one.arguments.items() for w in pair if w)])
 
 
 def waited(what: str, status: Status) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import secrets
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,8 @@ from turnwise.view.server import ViewServer
 
 DESCRIPTION = (
     "Serves a page over a folder of runs, under way or ended; the folder is the first word, before"
-    " all options. It reads them and writes nothing. Exit codes: 0 ok, 2 usage, 3 port taken."
+    " all options. It reads them and, without --control, writes nothing. Exit codes: 0 ok, 2 usage,"
+    " 3 port taken."
 )
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -34,6 +36,8 @@ class ViewOptions(CommandConfig):
     """Port to listen on; 0 takes a free one."""
     names: tuple[str, ...] = ()
     """Further names that browsers may reach the server by, such as this machine's."""
+    control: bool = False
+    """Let the page pause, stop and change runs, for who has the address that is printed."""
 
 
 def view(argv: Sequence[str]) -> None:
@@ -47,7 +51,8 @@ def view(argv: Sequence[str]) -> None:
 
 
 async def _serve(options: ViewOptions) -> None:
-    server = ViewServer(options.runs_dir, known_names(options))
+    token = secrets.token_urlsafe(24) if options.control else None
+    server = ViewServer(options.runs_dir, known_names(options), token)
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -61,7 +66,8 @@ async def _serve(options: ViewOptions) -> None:
             ) from None
         port = runner.addresses[0][1]
         shown = f"[{options.host}]" if ":" in options.host else options.host
-        print(f"{options.runs_dir} at http://{shown}:{port}/ (Ctrl-C ends it)", flush=True)
+        query = f"?token={token}" if token is not None else ""
+        print(f"{options.runs_dir} at http://{shown}:{port}/{query} (Ctrl-C ends it)", flush=True)
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

@@ -10,11 +10,13 @@ from typing import Any
 
 from turnwise.config import ConfigError
 from turnwise.report import charts, sections
+from turnwise.report.events import event_rows
 from turnwise.report.load import RunData, numbers_by_name, readable
 from turnwise.report.plots import Chart
+from turnwise.run.control import read_history
 from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import parse_line
-from turnwise.run.metrics import EvalRow, MetricsRow, SlimeRow, TrainRow, parse_row
+from turnwise.run.metrics import EvalRow, EventRow, MetricsRow, SlimeRow, TrainRow, parse_row
 from turnwise.run.summary import AnySummary, EvalSummary, Summary, read_summary
 from turnwise.view.episodes import MAX_PROBLEMS, Entry, EpisodeIndex
 from turnwise.view.follow import GrowingFile
@@ -85,6 +87,8 @@ class ViewedRun:
             traced=len(self.index.entries),
             slime=numbers_by_name([row for row in self._rows if isinstance(row, SlimeRow)]),
             gaps=[*gaps, *self._problems, *self.index.problems],
+            events=[row for row in self._rows if isinstance(row, EventRow)],
+            outcomes=read_history(self.folder.path),
         )
 
     def listed(self) -> Json:
@@ -143,6 +147,7 @@ class ViewedRun:
             "counted": _table(sections.metric_rows(run)),
             "measures": _table(sections.measure_rows(run)),
             "numbers": _table(sections.number_rows(run)),
+            "events": _table(event_rows(run)),
             "config": [(name, readable(value)) for name, value in run.config.items()],
         }
 

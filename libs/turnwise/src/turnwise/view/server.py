@@ -2,6 +2,9 @@
 
 A page of another site can't read from here: answers go to the names that the server knows itself
 by (DNS rebinding) and carry no permission for other origins; the page loads nothing from elsewhere.
+
+With a token the page may ask something of a run (`turnwise.view.control`): a line in its folder is
+then written, and the token goes along in a header.
 """
 
 from __future__ import annotations
@@ -16,16 +19,19 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from turnwise.command import PreflightError, RunError
 from turnwise.config import ConfigError
 from turnwise.report.page import part
 from turnwise.run.jsonl import dump
-from turnwise.view import answers
+from turnwise.view import answers, control
 from turnwise.view.comparison import compare
 from turnwise.view.episodes import Entry, Filter
 from turnwise.view.run import ViewedRun, find_runs
 
 BUDGET_S = 0.25
 """Seconds that one answer may spend on reading; what is left is read by the next."""
+MAX_BODY = 65536
+"""Bytes of a request."""
 MAX_COMPARED = 8
 """Runs beside each other."""
 HEADERS = {
@@ -39,7 +45,10 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-OWN = ("index.html", "page.css", "app.js", "parts.js", "runs.js", "episodes.js", "episode.js")
+OWN = (
+    "index.html", "page.css", "app.js", "parts.js", "runs.js", "status.js", "episodes.js",
+    "episode.js",
+)  # fmt: skip
 SHARED = {
     "uplot.js": ("vendor", "uplot.js"),
     "uplot.css": ("vendor", "uplot.css"),
@@ -54,18 +63,20 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ViewServer:
     """The runs in a folder, as an application."""
 
-    def __init__(self, root: Path, names: Collection[str]) -> None:
+    def __init__(self, root: Path, names: Collection[str], token: str | None = None) -> None:
         """
         Args:
             names: Host names without port that a browser may reach the server by.
+            token: Whoever has it may ask something of runs; None allows it to nobody.
         """
         self._root = root
+        self._token = token
         self._names = frozenset(names)
         self._runs: dict[str, ViewedRun] = {}
         self._busy = asyncio.Lock()
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[self._guard])
+        app = web.Application(client_max_size=MAX_BODY, middlewares=[self._guard])
         app.router.add_get("/", self._page)
         app.router.add_get("/assets/{name}", self._asset)
         app.router.add_get("/api/runs", self._list)
@@ -76,6 +87,8 @@ class ViewServer:
         app.router.add_get("/api/tokens", self._tokens)
         app.router.add_get("/api/group", self._group)
         app.router.add_get("/api/raw", self._raw)
+        app.router.add_get("/api/status", self._status)
+        app.router.add_post("/api/control", self._control)
         return app
 
     @web.middleware
@@ -200,6 +213,28 @@ class ViewServer:
 
     async def _group(self, request: web.Request) -> web.Response:
         return await self._read(lambda: answers.group(*self._entry(request)))
+
+    async def _status(self, request: web.Request) -> web.Response:
+        def work() -> Any:
+            run = self._named(request.query.get("run", ""))
+            return control.status_shown(run.folder.path, allowed=self._token is not None)
+
+        return await self._read(work)
+
+    async def _control(self, request: web.Request) -> web.Response:
+        if not control.is_allowed(request.headers, self._token):
+            text = "this page may ask nothing of runs: start the server with --control"
+            if self._token is not None:
+                text = "this page may ask nothing of runs: open the address with its token"
+            return _json({"error": text}, status=403)
+        body = await request.read()
+        run = self._named(request.query.get("run", ""))
+        by = f"the page at {request.remote}"
+        try:
+            done = await asyncio.to_thread(control.take, run.folder.path, body, by)
+        except (ConfigError, PreflightError, RunError) as error:
+            return _json({"error": str(error)}, status=409)
+        return _json(done)
 
     async def _raw(self, request: web.Request) -> web.Response:
         def work() -> bytes:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import NAME
+from turnwise.run.status import NAME as STATUS
 
 State = Literal["finished", "running", "silent", "stopped"]
 LOCKS = Path("/proc/locks")
@@ -42,7 +43,8 @@ def run_state(folder: RunFolder, longest_s: float, now: float | None = None) -> 
 def written_at(folder: RunFolder) -> float:
     """When one of the run's files was written last, in seconds since 1970."""
     times = [0.0]
-    for path in (folder.config, folder.metrics, folder.episodes, folder.summary):
+    status = folder.path / STATUS
+    for path in (folder.config, folder.metrics, folder.episodes, folder.summary, status):
         try:
             times.append(path.stat().st_mtime)
         except OSError:

@@ -17,6 +17,24 @@ export const api = async (path, parameters, signal) => {
   return found;
 };
 
+// Asks the server for something that changes a run; the token of the address goes along.
+export const post = async (path, parameters, body) => {
+  const token = new URLSearchParams(location.search).get("token") || "";
+  const headers = { "Content-Type": "application/json", "X-Turnwise-Token": token };
+  let response;
+  try {
+    response = await fetch(`/api/${path}?${new URLSearchParams(parameters)}`,
+      { method: "POST", headers, body: JSON.stringify(body) });
+  } catch {
+    throw new Trouble("The server does not answer; nothing was asked.");
+  }
+  const found = await response.json();
+  if (!response.ok) throw new Trouble(found.error);
+  return found;
+};
+
+export const mayAsk = () => new URLSearchParams(location.search).has("token");
+
 export const address = (view, parameters) => `#${view}?${new URLSearchParams(parameters)}`;
 
 export const link = (text, view, parameters) => {

@@ -1,6 +1,7 @@
 import {
   address, api, button, chartBox, details, duration, link, make, score, section, stateMark, table,
 } from "./parts.js";
+import { statusBox } from "./status.js";
 
 const ORDERS = {
   "last written": (a, b) => b.written - a.written,
@@ -102,7 +103,8 @@ export const runView = async (root, parameters, signal) => {
   const changing = make("div");
   const more = make("div");
   const slime = section("slime", "slime's own numbers", slimes.box);
-  root.append(header, gaps, section("curves", "Curves", curves.box), slime, changing,
+  const now = statusBox(run);
+  root.append(header, now.box, gaps, section("curves", "Curves", curves.box), slime, changing,
     section("time", "Endings and time", times.box), more);
   let seen = "";
 
@@ -150,6 +152,7 @@ export const runView = async (root, parameters, signal) => {
       keyed(["ending", "training", "evaluation"], found.endings),
       keyed(["stage", "time", "share", "mean"], found.stages),
       section("more", "Numbers", ...tables(found.measures, "What was measured"),
+        ...tables(found.events, "What happened: stalls and requests"),
         ...tables(found.counted, "What the episodes counted"),
         ...tables(found.numbers, "The numbers behind the curves"), ...tables(found.slime, "All of slime's numbers")),
       section("claim", "What this shows, and what it does not", claim),
@@ -159,7 +162,8 @@ export const runView = async (root, parameters, signal) => {
   };
 
   return async () => {
-    const found = await api("run", { run }, signal);
+    const [found, status] = await Promise.all([api("run", { run }, signal), api("status", { run }, signal)]);
+    now.show(status);
     const text = JSON.stringify(found);
     if (text !== seen) show(found);
     seen = text;
