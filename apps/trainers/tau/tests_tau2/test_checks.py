@@ -40,7 +40,7 @@ def test_a_run_on_solo_telecom_needs_neither_user_nor_judge(data: Path) -> None:
     assert "40 tasks" in found["data test"].found
     assert "2211 tasks: 1.0 for the solution, 0.000 for doing nothing" in found["grader"].found
     assert "solo: there is none" in found["user"].found and found["judge"].verdict == "ok"
-    assert "costs nothing" in found["price"].found
+    assert "no user to pay" in found["price"].found
     # The shipped policy's conversations are far too short for it.
     assert "the first prompt has" in found["tool format"].found
 
