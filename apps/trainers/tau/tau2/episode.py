@@ -175,26 +175,29 @@ class _Run:
 
     async def _open_user(self, environment: Environment, talk: Conversation) -> None:
         assert self._user is not None
-        spoken = [one for one in environment.seen_by_user() if one.role != "tool" and one.has_text]
-        if any(one.role == "user" for one in spoken):
-            await self._ask_user(self._resumed(self._user, spoken))
-        else:
+        before = [one for one in environment.seen_by_user() if one.role != "tool" and one.has_text]
+        if not await self._resumed(self._user, before):
             opening = await self._ask_user(self._user.reset(self._job.task))
             await self._user_says(environment, opening, talk)
         await self._user_part(environment, talk)
 
-    async def _resumed(self, user: User, spoken: Sequence[Message]) -> None:
-        """Tells the user what the task says was said before."""
-        if not isinstance(user, ResumableUser):
-            raise BoundaryError(
-                Boundary.USER,
-                f"{user.name} can't go on with a conversation that a task begins with",
-            )
-        places = [place for place, one in enumerate(spoken) if one.role == "user"]
-        opening, *later = [spoken[place].content or "" for place in places]
-        heard = [spoken[place - 1].content for place in places[1:]]
+    async def _resumed(self, user: User, before: Sequence[Message]) -> bool:
+        """Tells the user what was said before, where the task says that something was.
+
+        Returns:
+            Whether it goes on from there; one of rules does not, having said nothing of it.
+        """
+        places = [place for place, one in enumerate(before) if one.role == "user"]
+        if not places or not isinstance(user, ResumableUser):
+            return False
+        opening, *later = [before[place].content or "" for place in places]
+        heard = [before[place - 1].content for place in places[1:]]
         exchanges = [(words, UserReply(text)) for words, text in zip(heard, later, strict=True)]
-        await user.resume(self._job.task, opening, exchanges)
+        try:
+            await self._ask_user(user.resume(self._job.task, opening, exchanges))
+        except BoundaryError:
+            return False
+        return True
 
     async def _act(self, environment: Environment, turn: Sampled, talk: Conversation) -> None:
         """The agent's turn; its results go into the next prompt."""

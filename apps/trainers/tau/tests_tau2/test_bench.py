@@ -128,9 +128,9 @@ URL: dict[str, Any] = {"base_url": "http://localhost:9/v1", "model": "m"}
 
 def test_a_claim_says_who_the_user_is_and_how_was_graded() -> None:
     said = " ".join(method().claim("base", shipped=False))
-    assert "simulated offline" in said and all(hole.what in said for hole in KNOWN_HOLES)
+    assert "simulated offline" in said and all(hole.name in said for hole in KNOWN_HOLES)
     strict = " ".join(method(strict=True, env="tau2-telecom-solo").claim("test", shipped=False))
-    assert "Solo:" in strict and "strictly" in strict and KNOWN_HOLES[0].what not in strict
+    assert "Solo:" in strict and "strictly" in strict and KNOWN_HOLES[0].name not in strict
     met = " ".join(method(env="tau2-retail", nl_assertions="met").claim("base", shipped=False))
     assert "upper bound" in met
 
