@@ -1,6 +1,6 @@
 """Writes the trials of an evaluation as a Results file, which the package's own command reads.
 
-    ./pants run apps/evaluators/tau2:export -- RUN_DIR FILE
+    ./pants run apps/evaluators/tau2:export -- --run-dir DIR --out RESULTS.json
 
 Tasks are as upstream writes them, conversations in upstream's form, rewards those of the run. Lost
 trials are left out, and said.
@@ -15,17 +15,26 @@ from pathlib import Path
 from typing import Any
 
 from taubench.tau2 import policy
+from turnwise.arguments import parse_args
 from turnwise.command import run_command
-from turnwise.config import ConfigError
+from turnwise.config import CommandConfig, ConfigError
 from turnwise.evaluation.folder import EvalFolder
 from turnwise.evaluation.journal import TrialRow
 from turnwise.run.folder import write_whole
 
 from apps.evaluators.tau2.trajectories import SOLO, task_of
 
-USAGE = "usage: apps/evaluators/tau2:export -- RUN_DIR FILE"
 UNKNOWN_TIME = "1970-01-01T00:00:00"
 """A trial keeps how long it took, not when it was."""
+
+
+class ExportConfig(CommandConfig):
+    """Writes the trials of an evaluation as a Results file of tau2-bench."""
+
+    run_dir: Path
+    """Folder of the evaluation."""
+    out: Path
+    """File to write."""
 
 
 def results(folder: EvalFolder) -> tuple[dict[str, Any], int]:
@@ -104,19 +113,19 @@ def export(argv: Sequence[str]) -> None:
     """The command.
 
     Raises:
-        ConfigError: bad words, a folder that is none, or a file that can't be written.
+        ConfigError: a bad option, a folder that is none, or a file that can't be written.
     """
-    if len(argv) != 2 or any(word.startswith("-") for word in argv):
-        raise ConfigError(USAGE)
-    folder, path = EvalFolder.open(Path(argv[0])), Path(argv[1])
-    found, left_out = results(folder)
+    config = parse_args(
+        ExportConfig, argv, prog="tau2:export", description=ExportConfig.__doc__ or ""
+    )
+    found, left_out = results(EvalFolder.open(config.run_dir))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+        config.out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(config.out, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
+        raise ConfigError(f"--out {config.out}: {error.strerror or error}") from None
     lost = f"; {left_out} trials were lost or not kept, and are left out" if left_out else ""
-    print(f"{path}: {len(found['simulations'])} conversations{lost}")
+    print(f"{config.out}: {len(found['simulations'])} conversations{lost}")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def test_what_was_played_is_graded_again_to_the_same_from_the_folder_and_from_a_
 ) -> None:
     folder, file = tmp_path / "run", tmp_path / "results.json"
     assert evaluate(argv(folder)) == 0
-    assert run_command(export, [str(folder), str(file)]) == 0
+    assert run_command(export, ["--run-dir", str(folder), "--out", str(file)]) == 0
     assert f"{file}: 40 conversations" in capsys.readouterr().out
     for path, name in ((folder, "a"), (file, "b")):
         again = tmp_path / name

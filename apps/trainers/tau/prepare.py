@@ -127,7 +127,7 @@ def write_tau2(folder: Path, env: str, given: str | None) -> None:
 
     for split, rows in files_of(env, given):
         path = folder / f"{env}_{split}.jsonl"
-        chosen = [{"index": int(row.prompt), "metadata": row.metadata} for row, _ in rows]
+        chosen = [{"index": int(str(row.prompt)), "metadata": row.metadata} for row, _ in rows]
         if split in ("train", REST):
             passing = zip(chosen, rows, strict=True)
             chosen = [one for one, (_, gold_passes) in passing if gold_passes]

@@ -161,16 +161,12 @@ class Tau2Bench(Method[TauOptions, Job]):
     async def baselines(
         self, tasks: Mapping[str, Job], tokenizer: Any, profile: tokendelta.Profile
     ) -> Mapping[str, float]:
-        """See `Method`: doing nothing and, where there is a user, transferring at once."""
-        return self.fixed(list(tasks.values()))
-
-    def fixed(self, jobs: Sequence[Job]) -> Mapping[str, float]:
-        """What doing nothing scores on these and, where there is a user, transferring at once."""
-        tasks = [job.task for job in jobs]
-        found = {"doing nothing": noop_baseline(tasks)}
-        if not all(job.solo for job in jobs):
-            found["transferring at once"] = transfer_baseline(tasks)
-        return found
+        """See `Method`; the same with a user and solo."""
+        known = [job.task for job in tasks.values()]
+        return {
+            "doing nothing": noop_baseline(known),
+            "transferring at once": transfer_baseline(known),
+        }
 
     def claim(self, split: str, *, shipped: bool) -> tuple[str, ...]:
         """See `Method`."""

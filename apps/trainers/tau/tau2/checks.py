@@ -87,7 +87,9 @@ def data(method: Tau2Bench, plan: Plan) -> Iterator[Line]:
     if overlap:
         found = f"{len(overlap)} tasks are trained on and evaluated on, {min(overlap)} among them"
         yield note("data", found, "evaluate on test where you train on train, on base with rest")
-    if trained:
+    if trained and all(job.solo for job in trained):
+        yield ok("price", "solo: there is no user to pay")
+    elif trained:
         yield check_price(method.options, plan, [job.task for job in trained])
 
 

@@ -24,7 +24,7 @@ OFFLINE = (
 )
 SOLO = "Solo: the agent works on a ticket with the user's tools and talks to nobody."
 STRICT = "Graded strictly, without known holes of the official grading: another score than that."
-HOLES = "Graded as the package does, with its known holes: {}."
+HOLES = "Graded as the package does, with its known holes ({}; libs/taubench says what each is)."
 MET = "Sentences that a judge should tell were taken as met: the score is an upper bound."
 
 
@@ -46,7 +46,7 @@ def claims(
         told = OFFLINE
     else:
         told = f"The user is {user}; compare the scores with those of this user alone."
-    holes = "; ".join(hole.what for hole in KNOWN_HOLES)
+    holes = ", ".join(hole.name for hole in KNOWN_HOLES)
     return (
         *((SPLITS[split],) if split in SPLITS else ()),
         *((OLD_TASKS,) if versioned and task_set == "26.3" else ()),

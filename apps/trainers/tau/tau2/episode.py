@@ -44,7 +44,7 @@ from taubench.tau2 import (
 )
 from taubench.tau2.messages import Message
 from taubench.tau2.shown import for_judge
-from taubench.tau2.users import read_turn, tool_results, words_of_agent
+from taubench.tau2.users import heard_by_user, read_turn
 from turnwise.conversation import Conversation, Overflow
 from turnwise.conversation import Turn as Sampled
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, Limit, crossing
@@ -52,7 +52,7 @@ from turnwise.judge import AssertionJudge
 from turnwise.models.meter import Meter, metering
 from turnwise.policy import AnyPolicy, EndpointPolicy
 from turnwise.rollout import Rollout
-from turnwise.users import ReplayedUser, User, check_message
+from turnwise.users import ReplayedUser, ResumableUser, User, UserReply, check_message
 
 from apps.trainers.tau.options import TauOptions
 from apps.trainers.tau.tau2.jobs import Job
@@ -128,7 +128,6 @@ class _Run:
         self._counts: Counter[str] = Counter()
         self._unreadable = 0
         self._user_s = 0.0
-        self._heard = ""
         self._dropped = 0
 
     async def play(self, talk: Conversation) -> Ending:
@@ -176,10 +175,29 @@ class _Run:
 
     async def _open_user(self, environment: Environment, talk: Conversation) -> None:
         assert self._user is not None
-        opening = await self._ask_user(self._user.reset(self._job.task))
-        if environment.turn is Turn.USER:
+        before = [one for one in environment.seen_by_user() if one.role != "tool" and one.has_text]
+        if not await self._resumed(self._user, before):
+            opening = await self._ask_user(self._user.reset(self._job.task))
             await self._user_says(environment, opening, talk)
-            await self._user_part(environment, talk)
+        await self._user_part(environment, talk)
+
+    async def _resumed(self, user: User, before: Sequence[Message]) -> bool:
+        """Tells the user what was said before, where the task says that something was.
+
+        Returns:
+            Whether it goes on from there; one of rules does not, having said nothing of it.
+        """
+        places = [place for place, one in enumerate(before) if one.role == "user"]
+        if not places or not isinstance(user, ResumableUser):
+            return False
+        opening, *later = [before[place].content or "" for place in places]
+        heard = [before[place - 1].content for place in places[1:]]
+        exchanges = [(words, UserReply(text)) for words, text in zip(heard, later, strict=True)]
+        try:
+            await self._ask_user(user.resume(self._job.task, opening, exchanges))
+        except BoundaryError:
+            return False
+        return True
 
     async def _act(self, environment: Environment, turn: Sampled, talk: Conversation) -> None:
         """The agent's turn; its results go into the next prompt."""
@@ -195,7 +213,6 @@ class _Run:
         elif len(calls) > 1 and self._options.several_calls == "error":
             self._dropped += len(calls)
             calls = (Call("", error=f"one call at a time, got {len(calls)}; none was made"),)
-        self._heard = turn.content
         async with crossing(Boundary.ENVIRONMENT):
             result = environment.step(turn.content, calls)
         # None is made of a message that ends the episode.
@@ -205,17 +222,13 @@ class _Run:
 
     async def _user_part(self, environment: Environment, talk: Conversation) -> None:
         """The user, until the turn is the agent's or it is over."""
-        heard = words_of_agent(self._heard)
         while environment.turn is Turn.USER:
             assert self._user is not None
-            reply = await self._ask_user(self._user.reply(heard))
-            results = await self._user_says(environment, reply.text, talk)
-            heard = tool_results(results)
+            reply = await self._ask_user(self._user.reply(heard_by_user(environment)))
+            await self._user_says(environment, reply.text, talk)
 
-    async def _user_says(
-        self, environment: Environment, text: str, talk: Conversation
-    ) -> Sequence[Message]:
-        """Hands a message of the user on; the results of its calls."""
+    async def _user_says(self, environment: Environment, text: str, talk: Conversation) -> None:
+        """Hands a message of the user on."""
         check_message(text)
         self._counts["user_replies"] += 1
         said = read_turn(text)
@@ -235,7 +248,6 @@ class _Run:
         for call, answer in zip(said.calls, result.results, strict=True):
             shown = {"role": "tool", "name": call.name, "content": answer.content or ""}
             talk.note(shown, author=f"{self._user_name}:{call.name}")
-        return result.results
 
     async def _ask_user(self, answer: Awaitable[AnswerT]) -> AnswerT:
         started = time.perf_counter()

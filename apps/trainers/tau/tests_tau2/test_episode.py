@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from taubench.tau2 import GREETING, Termination, evaluate, load_tasks, messages_from_json
+from taubench.tau2.users import write_call
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.judge import AssertionJudge
 from turnwise.testing import call, fail, reply, say
@@ -176,3 +177,39 @@ async def test_without_a_judge_assertions_are_taken_as_met() -> None:
 async def test_an_aborted_turn_cancels() -> None:
     episode = await play(CREATE, [say("I", finish="abort")], ["Make a task."])
     assert (episode.ending.kind, episode.score) == ("cancelled", None)
+
+
+async def test_a_task_that_begins_in_mid_conversation_goes_on_there() -> None:
+    task = a_task("mock", "update_task_with_message_history")
+
+    class Resumed(Customer):
+        async def resume(self, task: Any, opening: str, exchanges: Any) -> None:
+            self.told = (opening, list(exchanges))
+
+    customer = Resumed(["Set it to completed.", STOP])
+    episode = await play(task, [*reference(task), "Done."], customer=customer)
+    assert customer.told == ("I need to create a task for the project review meeting.", [])
+    assert customer.heard[0].startswith("I've created a task")  # type: ignore[attr-defined]
+    assert episode.score == 1.0
+    roles = [one["role"] for one in episode.transcript[:6]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+    # One who can't have said it says what it has to say.
+    other = await play(task, ["Hm."], ["Hello.", STOP])
+    assert [one["content"] for one in other.transcript][4:7] == [customer.heard[0], "Hello.", "Hm."]
+
+
+async def test_a_user_acts_on_its_phone_in_its_own_turn() -> None:
+    task = solo_task()
+    assert task.criteria is not None
+    acts = [one for one in task.criteria.actions or () if one.side == "user"]
+    assert acts
+    calls = [write_call(one.name, one.arguments) for one in acts]
+    customer = Customer(["It does not work.", *calls, "It works now.", STOP])
+    theirs = [one for one in task.criteria.actions or () if one.side == "assistant"]
+    turns = [call(one.name, **one.arguments) for one in theirs]
+    episode = await play(task, [*turns, "Please do what I say.", "Fine."], customer=customer)
+    assert episode.score == 1.0 and episode.metrics["user_calls"] == len(acts)
+    assert "<tool_response>" in str(customer.heard[1])
+    # The agent sees none of it.
+    noted = [one for one in episode.transcript if one["author"].startswith("customer:")]
+    assert len(noted) == len(acts) and "tool_response" not in str(episode.transcript[-3:])

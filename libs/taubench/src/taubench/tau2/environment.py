@@ -74,10 +74,7 @@ class StepResult:
 
 
 def supports_solo(task: Tau2Task) -> bool:
-    """Whether the task can be done without a user: it has a ticket, and nothing was said before.
-
-    Upstream also admits one task of mock that has no ticket.
-    """
+    """Whether the task can be done without a user: it has a ticket, and nothing was said before."""
     spoken = [message for message in task.initial.history if message.role == "user"]
     if task.domain in ("airline", "retail") or spoken or task.ticket is None:
         return False

@@ -52,25 +52,20 @@ class Message:
         return self.content is not None and bool(self.content.strip())
 
 
-def _read_call(name: object, arguments: object, position: int) -> Call:
-    identity = f"call_{position}"
+def _read_call(name: object, arguments: object) -> Call:
     if not isinstance(name, str):
-        return Call(
-            "", id=identity, error=f"a tool's name must be a string, got {type(name).__name__}"
-        )
+        return Call("", error=f"a tool's name must be a string, got {type(name).__name__}")
     if isinstance(arguments, str) and arguments.strip():
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError) as error:
-            return Call(name, id=identity, error=f"the arguments of {name} are not JSON: {error}")
+            return Call(name, error=f"the arguments of {name} are not JSON: {error}")
     elif arguments is None or isinstance(arguments, str):
         arguments = {}
     if not isinstance(arguments, Mapping):
         kind = type(arguments).__name__
-        return Call(
-            name, id=identity, error=f"the arguments of {name} must be a JSON object, got {kind}"
-        )
-    return Call(name, {str(key): value for key, value in arguments.items()}, identity)
+        return Call(name, error=f"the arguments of {name} must be a JSON object, got {kind}")
+    return Call(name, {str(key): value for key, value in arguments.items()})
 
 
 def calls_from(
@@ -83,10 +78,8 @@ def calls_from(
         errors: What the parser says of calls that it could not read. If no call was read, the
             first becomes a call with that error, so that the model hears of it.
     """
-    calls = tuple(_read_call(*pair, position) for position, pair in enumerate(pairs))
-    if not calls and errors:
-        return (Call("", id="call_0", error=errors[0]),)
-    return calls
+    calls = tuple(_read_call(*pair) for pair in pairs)
+    return (Call("", error=errors[0]),) if errors and not calls else calls
 
 
 def _call_from_json(raw: Mapping[str, Any]) -> Call:
@@ -133,14 +126,22 @@ def messages_from_json(rows: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]
 
 
 def messages_to_json(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Messages as upstream's files hold them. Calls that could not be made have no arguments."""
+    """Messages as upstream's files hold them.
+
+    Calls that could not be made, and their results, are left out: they have touched nothing, and
+    upstream has no form for them.
+    """
     rows: list[dict[str, Any]] = []
-    for position, message in enumerate(messages):
+    unmade: set[str] = set()
+    for message in messages:
+        unmade.update(call.id for call in message.calls if call.error is not None)
+        if message.role == "tool" and message.id in unmade:
+            continue
         row: dict[str, Any] = {"role": message.role, "content": message.content}
         if message.role == "tool":
             row |= {"id": message.id, "requestor": message.side, "error": message.error}
         else:
-            row["tool_calls"] = [
+            calls = [
                 {
                     "id": call.id,
                     "name": call.name,
@@ -148,6 +149,8 @@ def messages_to_json(messages: Iterable[Message]) -> list[dict[str, Any]]:
                     "requestor": message.role,
                 }
                 for call in message.calls
-            ] or None
-        rows.append({**row, "turn_idx": position})
+                if call.error is None
+            ]
+            row["tool_calls"] = calls or None
+        rows.append({**row, "turn_idx": len(rows)})
     return rows
