@@ -79,8 +79,9 @@ def test_sglang_is_asked_for_where_it_would_run(
 
 
 def test_the_command_prints_a_table_and_says_3_where_a_line_fails(
-    policy_folder: Path, capsys: pytest.CaptureFixture[str]
+    policy_folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     argv = ["--backend", "local", "--hf-checkpoint", str(policy_folder)]
     assert check("tau", argv) == 0
     with socket.socket() as taken:
