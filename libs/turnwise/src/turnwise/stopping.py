@@ -147,6 +147,10 @@ class RowWatch:
             if said := reason(row, self._limits):
                 raise StopRun(f"{row.kind} row of step {row.step}: {said}")
 
+    def excuse(self) -> None:
+        """Says that the run stands still because somebody paused it."""
+        self._last_row = self._last_step = self._clock()
+
     def wait(self) -> None:
         """Says that there is no new row.
 

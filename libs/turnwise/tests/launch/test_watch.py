@@ -7,7 +7,8 @@ from turnwise.command import StopRun
 from turnwise.launch.watch import FolderWatch
 from turnwise.ledger import LedgerRow
 from turnwise.run.jsonl import append_rows, keep_until
-from turnwise.run.metrics import MetricsRow, SlimeRow, TrainRow, as_row
+from turnwise.run.metrics import EventRow, MetricsRow, SlimeRow, TrainRow, as_row
+from turnwise.run.status import StatusWriter
 from turnwise.stopping import MIN_PATIENCE_S, RowWatch, StopLimits
 
 GOOD: LedgerRow = {
@@ -161,4 +162,37 @@ def test_rows_are_read_once_they_are_whole_and_foreign_lines_end_nothing(tmp_pat
     with path.open("ab") as stream:
         stream.write(b'ss":null}}\n')
     with pytest.raises(StopRun, match="train/loss"):
+        watch.look()
+
+
+def test_a_run_that_somebody_paused_is_not_ended_for_standing_still(tmp_path: Path) -> None:
+    clock = Clock()
+    watch = FolderWatch(tmp_path, RowWatch(StopLimits(), clock))
+    for step in range(1, 6):
+        clock.now += 10
+        write(tmp_path, train(step))
+        watch.look()
+    writer = StatusWriter(tmp_path, backend="slime")
+    writer.state = "paused"
+    writer.tick()
+    clock.now += 1e5
+    watch.look()
+    writer.state = "running"
+    writer.tick()
+    watch.look()
+    clock.now += 1e5
+    with pytest.raises(StopRun, match="no progress"):
+        watch.look()
+
+
+def test_a_stall_that_is_told_is_no_progress(tmp_path: Path) -> None:
+    clock = Clock()
+    watch = FolderWatch(tmp_path, RowWatch(StopLimits(), clock))
+    for step in range(1, 6):
+        clock.now += 10
+        write(tmp_path, train(step))
+        watch.look()
+    clock.now += 1e5
+    write(tmp_path, EventRow(step=5, event="stall", at=0.0, seconds=1.0, text="nothing ends"))
+    with pytest.raises(StopRun, match="no progress"):
         watch.look()

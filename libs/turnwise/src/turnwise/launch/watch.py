@@ -6,7 +6,9 @@ from pathlib import Path
 
 from turnwise.config import ConfigError
 from turnwise.run.jsonl import parse_line
-from turnwise.run.metrics import parse_row
+from turnwise.run.metrics import EventRow, parse_row
+from turnwise.run.signs import leave_sign
+from turnwise.run.status import is_paused
 from turnwise.stopping import RowWatch
 
 
@@ -30,6 +32,7 @@ class FolderWatch:
         Raises:
             StopRun: see `RowWatch`.
         """
+        leave_sign(self._path.parent, "launcher", "follows the job")
         found = False
         for number, line in self._new():
             if hash(line) in self._known:
@@ -40,9 +43,14 @@ class FolderWatch:
             except (ConfigError, ValueError):
                 # A row of a newer product, or a torn one that was cut; the report names it.
                 continue
+            if isinstance(row, EventRow):
+                # What happens is no progress.
+                continue
             found = True
             self._rows.take(row)
-        if not found:
+        if not found and is_paused(self._path.parent):
+            self._rows.excuse()
+        elif not found:
             self._rows.wait()
 
     def _new(self) -> list[tuple[int, bytes]]:

@@ -44,6 +44,9 @@ MAX_GROUPS = 10
 MAX_ERROR = 500
 """Characters of an error."""
 
+QUIET_S = 60.0
+"""A status that is older is of a process that has ended, or can't write."""
+
 State = Literal["running", "paused", "ended"]
 
 logger = logging.getLogger(__name__)
@@ -148,6 +151,7 @@ class StatusWriter:
     Attributes:
         step: Training steps done.
         state: Shown as it is; `ended` after the block.
+        clock: The registry's, in seconds.
     """
 
     def __init__(
@@ -177,8 +181,8 @@ class StatusWriter:
         self._path, self._backend, self._registry = run_dir, backend, registry
         self._look, self._on_stall, self._signs = look, on_stall, signs
         self._sampled, self._sampled_before = sampled, -1.0
-        self._clock = registry.clock
-        self._sampled_at = self._stage_since = self._loop_at = self._clock()
+        self.clock = registry.clock
+        self._sampled_at = self._stage_since = self._loop_at = self.clock()
         self._stage = "starting"
         self._stalled_since: float | None = None
         self._asked_loop = False
@@ -208,7 +212,7 @@ class StatusWriter:
 
     def stage(self, text: str) -> None:
         """Says what is done from now on."""
-        self._stage, self._stage_since = text, self._clock()
+        self._stage, self._stage_since = text, self.clock()
 
     def tick(self) -> None:
         """One look: requests, the event loop, a stall; then the file."""
@@ -219,7 +223,7 @@ class StatusWriter:
 
     def now(self) -> Status:
         """What the file says."""
-        registry, now = self._registry, self._clock()
+        registry, now = self._registry, self.clock()
         entries, times = registry.entries(), registry.times()
         return Status(
             at=time.time(),
@@ -265,7 +269,7 @@ class StatusWriter:
 
     def _ask_loop(self) -> None:
         if self._loop is not None and not self._asked_loop and not self._loop.is_closed():
-            self._asked_loop, self._loop_at = True, self._clock()
+            self._asked_loop, self._loop_at = True, self.clock()
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._loop_answers)
 
@@ -273,7 +277,7 @@ class StatusWriter:
         self._asked_loop = False
 
     def _watch(self) -> None:
-        now, entries = self._clock(), self._registry.entries()
+        now, entries = self.clock(), self._registry.entries()
         text = self._stall(entries, self._registry.times(), now)
         if text and self._stalled_since is None:
             self._stalled_since = now - self._quiet_s(entries, now)
@@ -345,6 +349,20 @@ def read_status(run_dir: Path) -> Status | None:
         return msgspec.json.decode(content, type=Status)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: is no status of a run: {error}") from None
+
+
+def is_alive(status: Status) -> bool:
+    """Whether the process that wrote the status still does."""
+    return status.state != "ended" and time.time() - status.at < QUIET_S
+
+
+def is_paused(run_dir: Path) -> bool:
+    """Whether a process lives there and stands still because somebody asked it to."""
+    try:
+        status = read_status(run_dir)
+    except ConfigError:
+        return False
+    return status is not None and status.state == "paused" and is_alive(status)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -18,7 +18,7 @@ from turnwise.run.control import (
     record_outcome,
 )
 from turnwise.run.folder import RunFolder
-from turnwise.run.status import Status, read_status
+from turnwise.run.status import is_alive, read_status
 from turnwise.view.state import run_state
 
 LAUNCH = "launch.json"
@@ -26,8 +26,6 @@ LAUNCH = "launch.json"
 ANSWER_S = 30.0
 """Seconds to wait for an answer; a run looks every two."""
 LOOK_S = 0.2
-QUIET_S = 60.0
-"""A status that is older is of a process that has ended, or can't write."""
 
 
 def backend_of(run_dir: Path) -> Backend:
@@ -103,8 +101,3 @@ def stop_job(run_dir: Path, request: Request) -> str:
     said = " ".join(out.getvalue().split())
     record_outcome(run_dir, request, "done", said)
     return said
-
-
-def is_alive(status: Status) -> bool:
-    """Whether the process that wrote the status still does."""
-    return status.state != "ended" and time.time() - status.at < QUIET_S

@@ -13,11 +13,10 @@ from turnwise.config import ConfigError
 from turnwise.console import OutputConsole
 from turnwise.run.control import Outcome, in_words, make_request, read_history
 from turnwise.run.folder import RunFolder
-from turnwise.run.status import STACKS, read_status
+from turnwise.run.status import STACKS, is_alive, read_status
 from turnwise.runs import told
 from turnwise.runs.asking import (
     backend_of,
-    is_alive,
     send,
     stop_job,
     wait_for_answer,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -26,8 +27,9 @@ from turnwise.command import RunError
 from turnwise.config import ConfigError
 from turnwise.episode import Episode
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import EvalRow, SlimeRow, TrainRow, as_row
+from turnwise.run.metrics import EvalRow, EventRow, SlimeRow, TrainRow, as_row
 from turnwise.run.relay import relay_line
+from turnwise.run.signs import leave_sign
 from turnwise.run.traces import trace_row
 
 RUN_DIR = "turnwise_run_dir"
@@ -41,6 +43,7 @@ class RunFiles:
     """The run folder as a process of slime writes it.
 
     Attributes:
+        path: Of the folder.
         shared: Whether it is the launcher's.
     """
 
@@ -53,7 +56,7 @@ class RunFiles:
         Raises:
             ConfigError: the folder can't be made.
         """
-        self._folder = RunFolder(path)
+        self.path, self._folder = path, RunFolder(path)
         self.shared = _is_launchers(path, settings)
         self._first: int | None = None
         self._last: int | None = None
@@ -124,6 +127,21 @@ class RunFiles:
             self._repeat(written)
         except RunError as error:
             logger.warning("%s", error)
+
+    def append_event(self, step: int, text: str, seconds: float, *, over: bool) -> None:
+        """Writes that episodes stall, or end again; a failure is said and ends nothing."""
+        event = "stall over" if over else "stall"
+        row = EventRow(step=step, event=event, at=time.time(), seconds=seconds, text=text)
+        logger.warning("%s", text)
+        try:
+            self._folder.append_metrics(as_row(row))
+        except RunError as error:
+            logger.warning("%s", error)
+
+    def leave_sign(self, said: str) -> None:
+        """Says in the launcher's folder that this process of the trainer lives."""
+        if self.shared:
+            leave_sign(self.path, "trainer", said)
 
     def _begin(self, rollout_id: int, keep: int) -> None:
         if self._first is not None:

@@ -72,6 +72,8 @@ async def generate(
     books = accounts.EVAL if evaluation else accounts.TRAIN
     row = read_row(sample)
     task = shared.method.task(row)
+    if shared.control is not None:
+        await shared.control.gate(evaluation=evaluation)
     replay = EpisodeReplay((sample.metadata or {}).get(REPLAY))
     async with books.account(f"{kind}/{sample.index}") as rollout_id:
         policy = _make_policy(args, shared, sampling_params, evaluation=evaluation)

@@ -28,6 +28,7 @@ from turnwise.ledger import Ledger
 from turnwise.run.metrics import EvalRow, TrainRow, endings, metric_means, reward_fields
 from turnwise.slime import accounts
 from turnwise.slime.accounts import Period
+from turnwise.slime.control import control_of
 from turnwise.slime.files import files_of
 from turnwise.slime.rewards import distinct
 from turnwise.slime.samples import FACTS, read_episode, score_of
@@ -72,6 +73,8 @@ def rollout_log(
         row = train_row(args, step, period, samples, rollout_time)
         files.append(row, period.traces, find_tokenizer(args))
         files.append_slime(step, found)
+        if (control := control_of(args)) is not None:
+            control.rollout_made(step)
     period.check()
     return True
 

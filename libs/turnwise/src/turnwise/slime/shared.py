@@ -25,6 +25,7 @@ from turnwise.engine.http import HttpPool
 from turnwise.method import Method, Services
 from turnwise.policy import model_vocabulary
 from turnwise.rounds import keep_what_is_loaded
+from turnwise.slime.control import ClusterControl, close_controls, control_of
 from turnwise.slime.files import files_of
 from turnwise.slime.settings import Settings, fans_out, make_method, model_url, read_settings
 
@@ -44,6 +45,7 @@ class Shared:
         method: Plays the episodes; open.
         lists: Whether each comes back as a list of samples.
         pool: Connections to the router.
+        control: Takes requests; None where the run folder is not on this node.
     """
 
     settings: Settings
@@ -52,6 +54,7 @@ class Shared:
     method: Method[Any, Any]
     lists: bool
     pool: HttpPool
+    control: ClusterControl | None
 
 
 @dataclass(slots=True)
@@ -100,6 +103,7 @@ async def close_shared() -> None:
         await asyncio.wait([task])
     for method in here.methods.values():
         await method.close()
+    close_controls()
     pool, here.pool = here.pool, None
     if pool is not None:
         await pool.close()
@@ -160,7 +164,7 @@ async def _open(here: _OfLoop, key: str, args: Any, settings: Settings) -> Share
         # slime bounds the episodes under way by its own semaphore.
         here.pool = HttpPool()
         keep_what_is_loaded()
-    return Shared(settings, profile, tool_format, method, lists, here.pool)
+    return Shared(settings, profile, tool_format, method, lists, here.pool, control_of(args))
 
 
 def _make(

@@ -47,6 +47,8 @@ def train_data(args: Any, rollout_id: int, rollout_data: dict[str, Any]) -> None
         KeyError: see `turn_mean`.
     """
     _TrainerLog.rollout_id = rollout_id
+    if (files := files_of(args)) is not None:
+        files.leave_sign(f"begins training step {rollout_id + 1}")
     if not isinstance(logging_utils.log, _TrainerLog):
         logging_utils.log = _TrainerLog(logging_utils.log)
     asked = (getattr(args, "turnwise", None) or {}).get("objective") == "turn-mean"
@@ -71,6 +73,7 @@ class _TrainerLog:
         files = files_of(args)
         if files is not None:
             files.append_slime(self.rollout_id + 1, metrics)
+            files.leave_sign(f"logged training step {self.rollout_id + 1}")
 
 
 def turn_mean(args: Any, rollout_id: int, rollout_data: dict[str, Any]) -> None:

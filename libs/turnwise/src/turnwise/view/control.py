@@ -19,9 +19,9 @@ from turnwise.run.control import (
     read_history,
     unanswered,
 )
-from turnwise.run.status import read_status
+from turnwise.run.status import is_alive, read_status
 from turnwise.runs import told
-from turnwise.runs.asking import backend_of, is_alive, send, stop_job
+from turnwise.runs.asking import backend_of, send, stop_job
 
 TOKEN_HEADER = "X-Turnwise-Token"
 """Carries the token of a request. A page of another site can't send it: a browser asks the server
