@@ -218,6 +218,7 @@ async def test_what_the_agent_asks_for_is_done_on_the_phone(said: str, call: str
         "I have enabled roaming on your line.",
         "I will now check your account.",
         "Airplane mode can be a reason for this.",
+        "Your bill is 65 dollars. Do you agree to pay it?",
         "",
     ],
 )
@@ -225,6 +226,23 @@ async def test_what_the_agent_does_or_explains_is_not_done(said: str) -> None:
     user = PhoneUser()
     await user.reset(load_tasks("telecom")[0])
     assert read_turn((await user.reply(said)).text).calls == ()
+
+
+async def test_all_that_one_sentence_asks_for_is_done_in_its_order() -> None:
+    user = PhoneUser()
+    await user.reset(load_tasks("telecom")[0])
+    said = "Allow the messaging app access to storage and sms permission, then reboot your phone."
+    text = (await user.reply(said)).text
+    made = []
+    while calls := read_turn(text).calls:
+        made += [(call.name, *call.arguments.values()) for call in calls]
+        text = (await user.reply(tool_results([Message("tool", "Done.")]))).text
+    assert made == [
+        ("grant_app_permission", "messaging", "sms"),
+        ("grant_app_permission", "messaging", "storage"),
+        ("reboot_device",),
+        ("run_speed_test",),
+    ]
 
 
 async def test_a_switch_that_is_as_wanted_is_left_alone() -> None:
