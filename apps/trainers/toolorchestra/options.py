@@ -162,13 +162,15 @@ def _tables(value: Mapping[str, Any]) -> dict[str, Any]:
     """Models as a file or a command line (`large.base-url`) has them, with field names."""
     found: dict[str, Any] = {}
     for key, one in value.items():
-        name, dot, field = str(key).partition(".")
-        if dot:
+        if isinstance(one, Mapping):
+            found[key] = {**undashed(one), **_fields(found.get(key, {}), key)}
+            continue
+        # A model's name may have dots of its own, an option has none.
+        name, dot, field = str(key).rpartition(".")
+        if dot and isinstance(one, str):
             found[name] = {**_fields(found.get(name, {}), name), field.replace("-", "_"): one}
-        elif isinstance(one, Mapping):
-            found[name] = {**undashed(one), **_fields(found.get(name, {}), name)}
         else:
-            found[name] = one
+            found[key] = one
     return found
 
 

@@ -1,0 +1,1 @@
+"""Published rows as the data files of a run."""
