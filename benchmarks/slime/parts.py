@@ -24,6 +24,11 @@ TP2 = (
     *("--actor-num-gpus-per-node", "2", "--rollout-num-gpus", "2"),
     *("--tensor-model-parallel-size", "2", "--sequence-parallel"),
 )
+# Of machines with four GPUs; with eight the same parts run twice as wide.
+FOUR = ("--actor-num-gpus-per-node", "4", "--rollout-num-gpus", "4")
+FOUR_APART = ("--colocate", "false", "--actor-num-gpus-per-node", "2", "--rollout-num-gpus", "2")
+# 128 prompts x 8 rollouts: 1,024 episodes in flight.
+WIDE = ("--rollout-batch-size", "128", "--n-samples-per-prompt", "8")
 
 
 @dataclass(frozen=True)
@@ -84,5 +89,40 @@ PARTS = {
         flags=(*SHAPED, *TP2, "--num-rollout", "2", "--eval-interval", "2"),
         gpus=2,
         shape="qwen3-4B-Instruct-2507",
+    ),
+    "four-4b": Part(
+        "the 4B preset's own shape: two data-parallel ranks of two GPUs, engines of two GPUs",
+        flags=(
+            *(*SHAPED, *FOUR, "--num-rollout", "3", "--eval-interval", "3"),
+            *("--tensor-model-parallel-size", "2", "--sequence-parallel"),
+            *("--rollout-num-gpus-per-engine", "2", "--rollout-batch-size", "32"),
+            *("--tau.prompt", "full", "--rollout-max-context-len", "16384"),
+            *("--sglang-context-length", "16384", "--max-tokens-per-gpu", "16384"),
+            *("--sglang-max-total-tokens", "1200000"),
+        ),
+        gpus=4,
+        shape="qwen3-4B-Instruct-2507",
+    ),
+    "four-tau": Part(
+        "the README's run, 1,024 episodes in flight on four engines behind the router",
+        flags=(*FOUR, *WIDE),
+        gpus=4,
+    ),
+    "four-async": Part(
+        "slime's fully asynchronous rollout, two engines beside two trainers",
+        flags=(*FOUR_APART, *WIDE, "--rollout-function-path", ASYNC, "--num-rollout", "12"),
+        gpus=4,
+    ),
+    "four-kill-engine": Part(
+        "one of four engines killed in a rollout",
+        flags=(*FOUR, *SHORT),
+        gpus=4,
+        kill=("sglang::", "rollout"),
+    ),
+    "four-kill-trainer": Part(
+        "one of four ranks killed in a step",
+        flags=(*FOUR, *SHORT),
+        gpus=4,
+        kill=("ray::MegatronTrainRayActor", "training"),
     ),
 }
