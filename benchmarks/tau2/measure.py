@@ -66,7 +66,7 @@ async def ours(chosen: Sequence[Plan]) -> dict[str, Any]:
     rewards = await asyncio.gather(*(converse(plan, USER_S) for plan in chosen))
     took = {"wall_s": time.perf_counter() - started, "cpu_s": time.process_time() - cpu}
     watching.cancel()
-    lags.sort()
+    lags = sorted(lags) or [0.0]
     return {
         **took,
         "rewards": sum(reward or 0.0 for reward in rewards),

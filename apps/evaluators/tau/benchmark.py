@@ -55,6 +55,10 @@ class TauBench(Benchmark):
     def check(self, options: TauEvalOptions, method: AnyMethod) -> None:
         """See `Benchmark`."""
         tau, split = method.options, options.task_split
+        if tau.env not in SPLITS:
+            raise ConfigError(
+                f"--env {tau.env}: τ²-bench is evaluated by apps/evaluators/tau2:eval"
+            )
         if split in FAMILY and tau.env != "retail":
             raise ConfigError(f"--task-split {split}: is of retail, found --env {tau.env}")
         if split not in FAMILY and split not in SPLITS[tau.env]:

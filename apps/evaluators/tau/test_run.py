@@ -158,6 +158,7 @@ def test_a_split_brings_its_prompt_its_offline_user_and_what_the_score_means(
         (["--hf-checkpoint", "a", "--env", "airline", "--task-split", "tune"], "compact shows ret"),
         (["--hf-checkpoint", "a", "--task-split", "tune", "--prompt", "full"], "--prompt compact"),
         (["--hf-checkpoint", "a", "--task-split", "all"], "--task-split"),
+        (["--hf-checkpoint", "a", "--env", "tau2-airline"], "is evaluated by apps/evaluators/tau2"),
         (["--hf-checkpoint", "a", "--trails", "2"], "--trials"),
         (["--hf-checkpoint", "a", "--user.strategy", "human"], "needs --concurrency 1"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tau2_bench.upstream import package
 from turnwise.command import run_command
 from turnwise.evaluation import run
 from turnwise.evaluation.command import evaluate_benchmark
@@ -107,6 +108,22 @@ def test_what_was_played_is_graded_again_to_the_same_from_the_folder_and_from_a_
     both = tmp_path / "both"
     assert evaluate(["--rescore", str(folder), str(file), "--run-dir", str(both)]) == 0
     assert means(both)["pass^1"] == 0.5 and summary(both)["trials"] == 4
+
+
+def test_an_exported_file_is_the_packages_own_and_its_evaluator_says_the_same(
+    engine: ReferenceEngine, tmp_path: Path
+) -> None:
+    folder, file = tmp_path / "run", tmp_path / "results.json"
+    assert evaluate(argv(folder)) == 0
+    assert run_command(export, ["--run-dir", str(folder), "--out", str(file)]) == 0
+    of = package()
+    results = of.simulation.Results.model_validate_json(file.read_text())
+    tasks = {task.id: task for task in results.tasks}
+    assert len(results.simulations) == 40
+    for one in results.simulations:
+        kind = of.evaluator.EvaluationType.ALL
+        graded = of.evaluator.evaluate_simulation(one, tasks[one.task_id], kind, True, "telecom")
+        assert graded.reward == one.reward_info.reward
 
 
 def test_two_evaluations_are_compared_task_by_task(

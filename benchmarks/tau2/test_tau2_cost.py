@@ -1,8 +1,10 @@
 """The environment against the package's own: create, a whole conversation, its reward, memory.
 
-Each benchmark's first row is ours; the factors in brackets are the ratios of one run. To measure:
+Each benchmark's first row is ours; the factors in brackets are the ratios of one run. CPU time is
+measured, since one conversation of the package's takes so long that others get the core meanwhile:
 
-    pytest benchmarks/tau2 --benchmark-enable --benchmark-group-by=group
+    pytest benchmarks/tau2 --benchmark-enable --benchmark-group-by=group \\
+      --benchmark-timer=time.process_time
 """
 
 from __future__ import annotations
