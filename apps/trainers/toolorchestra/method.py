@@ -20,6 +20,7 @@ from turnwise.policy import AnyPolicy
 from turnwise.retrieval import SearchClient, Searcher, WordIndex, read_documents
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
+from turnwise.run.metrics import Picture
 
 from apps.trainers.toolorchestra.episode import Served, run_episode
 from apps.trainers.toolorchestra.experts import AnswerCache, Experts
@@ -42,7 +43,11 @@ _ANSWERS = ("model", "sglang", "base_url", "temperature", "top_p", "max_tokens")
 
 
 class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
-    """A policy that routes a question to frozen experts, for the price and the asker's wishes."""
+    """A policy that routes a question to frozen experts, for the price and the asker's wishes.
+
+    Attributes:
+        landmarks: Cost in US dollars and accuracy of fixed routes on what is evaluated, by name.
+    """
 
     Options = ToolOrchestraOptions
     name = "toolorchestra"
@@ -50,10 +55,12 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
     distributions = ("bm25s", "math-verify", "latex2sympy2-extended")
     shipped = FOLDER / "policy"
     preset = FOLDER / "presets" / "laptop.toml"
+    compared = ("correct", "cost_usd")
 
     def __init__(self, options: ToolOrchestraOptions) -> None:
         """See `Method`."""
         super().__init__(options)
+        self.landmarks: dict[str, tuple[float, float]] = {}
         self._defaults = Defaults(options.table, options.preferences)
         self._models: Models | None = None
         self._judge: Judge | None = None
@@ -167,6 +174,11 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
         ids = session.start(opening(longest, prompt))
         assert not isinstance(ids, tokendelta.Overflow), "no limit was given"
         return len(ids)
+
+    def pictures(self) -> Sequence[Picture]:
+        """Accuracy against cost, with what fixed routes have of both (`landmarks`)."""
+        title = "Accuracy against cost in US dollars"
+        return [Picture(title=title, x="cost_usd", y="correct", points=dict(self.landmarks))]
 
     def about(self) -> str:
         """See `Method`."""

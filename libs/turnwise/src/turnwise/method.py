@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from turnwise.launch.plan import Plan
     from turnwise.preflight import Check
+    from turnwise.run.metrics import Picture
 
 logger = logging.getLogger(__name__)
 
@@ -204,6 +205,11 @@ class Method(ABC, Generic[OptionsT, TaskT]):
     ) -> Mapping[str, float]:
         """What fixed behaviours score on these tasks: `{"doing nothing": 0.05}`. After `open`."""
         return {}
+
+    def pictures(self) -> Sequence[Picture]:
+        """Pairs of numbers of its episodes for the report to set against each other, with what
+        fixed behaviours have of them. After `baselines`, where there are any."""
+        return ()
 
     def claim(self, split: str, *, shipped: bool) -> tuple[str, ...]:
         """What a result on the method's own tasks shows and what it does not: sentences."""

@@ -73,6 +73,7 @@ def test_the_names_of_an_evaluation_row_are_frozen() -> None:
         "eval_s",
         "scores",
         "compared",
+        "pictures",
     ]
 
 

@@ -17,7 +17,7 @@ from turnwise.report import load as load_module
 from turnwise.report import sections, viewer, write_eval_report, write_report
 from turnwise.report.load import halving
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import MetricMean, SlimeRow, as_row
+from turnwise.run.metrics import MetricMean, Picture, SlimeRow, as_row
 from turnwise.run.summary import write_summary
 from turnwise.trials import Estimate
 
@@ -40,6 +40,24 @@ def test_a_report_has_all_of_its_parts(tmp_path: Path, snapshot: SnapshotAsserti
         "episodes": [outline(shown) for shown in page.episodes],
     } == snapshot
     assert page.charts[0]["levels"] == {"doing nothing": 0.0}
+
+
+def test_a_method_has_two_numbers_set_against_each_other(tmp_path: Path) -> None:
+    picture = Picture(title="Pareto", x="usd", y="correct", points={"always the best": (4.0, 0.9)})
+    folder = run_folder(tmp_path)
+    for step, usd, correct in ((0, 3.0, 0.4), (8, 2.0, 0.6), (16, 1.0, 0.8)):
+        found = {"usd": MetricMean(usd, 4), "correct": MetricMean(correct, 4)}
+        row = eval_row(step=step, metrics=found, pictures=[picture])
+        folder.append_metrics(as_row(row))
+    page = Page.read(write_report(folder.path))
+    [chart] = [chart for chart in page.charts if chart["kind"] == "lines"]
+    assert {one["name"]: (one["x"], one["y"]) for one in chart["series"]} == {
+        "after step 0": ([3.0], [0.4]),
+        "after step 8": ([2.0], [0.6]),
+        "after step 16": ([1.0], [0.8]),
+        "always the best": ([4.0], [0.9]),
+    }
+    assert chart["axis"] == "usd of an episode"
 
 
 def test_the_verdict_stands_on_top_with_what_it_means(tmp_path: Path) -> None:

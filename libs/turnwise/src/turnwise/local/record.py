@@ -72,6 +72,7 @@ class Recorder:
             eval_s=result.eval_s,
             scores={task_id: list(scores) for task_id, scores in result.table.items()},
             compared={name: _numbers(result, name) for name in self._experiment.method.compared},
+            pictures=list(self._experiment.method.pictures()),
         )
         self._append(row, choose_eval_traces(result.episodes))
         self.progress.evaluated(row, result.ledger.equation())

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from turnwise.report.load import RunData
-from turnwise.report.plots import Bar, Chart, Point, curve, stacked_bars
-from turnwise.run.metrics import EvalRow, TrainRow
+from turnwise.report.plots import Bar, Chart, Point, curve, overlay, stacked_bars
+from turnwise.run.metrics import EvalRow, Picture, TrainRow
 
 MAX_METRICS = 8
 """Charts of what a method counts; the table has all of it."""
 MAX_SLIME = 16
 """Charts of slime's own numbers; the table has all of them."""
+
+MAX_EVALS = 2
+"""Evaluations of a picture beside the first."""
 
 STAGES = {"rollout": "stage-a", "training": "stage-b", "evaluation": "stage-c"}
 STRENGTHS = (1.0, 0.72, 0.5, 0.34)
@@ -40,6 +43,30 @@ def _evaluation_chart(dataset: str, rows: Sequence[EvalRow]) -> Chart | None:
         levels=baselines,
         note="Band: one standard error, clustered by task.",
     )
+
+
+def picture_charts(run: RunData) -> list[Chart]:
+    """What a method has the report set against each other: evaluations and fixed behaviours."""
+    charts = []
+    last = {row.dataset: row for row in run.evals}
+    for dataset, row in last.items():
+        for picture in row.pictures:
+            found = _places(picture, [one for one in run.evals if one.dataset == dataset])
+            title = picture.title + (f": {dataset}" if dataset else "")
+            axis = picture.x.replace("_", " ")
+            charts.append(overlay(title, found, axis=f"{axis} of an episode"))
+    return [chart for chart in charts if chart is not None]
+
+
+def _places(picture: Picture, rows: Sequence[EvalRow]) -> dict[str, list[Point]]:
+    """A point each, by name: the first and the last evaluations, and the fixed behaviours."""
+    shown = [*rows[:1], *rows[1:][-MAX_EVALS:]]
+    found = {
+        f"after step {row.step}": (row.metrics[picture.x].mean, row.metrics[picture.y].mean)
+        for row in shown
+        if picture.x in row.metrics and picture.y in row.metrics
+    }
+    return {name: [Point(x, y)] for name, (x, y) in {**found, **picture.points}.items()}
 
 
 def training_charts(run: RunData) -> list[Chart]:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from turnwise.report.charts import (
     ending_chart,
     evaluation_charts,
+    picture_charts,
     slime_charts,
     time_chart,
     training_charts,
@@ -91,7 +92,9 @@ def _context(run: RunData) -> dict[str, Any]:
         "learned": isinstance(summary, Summary) and summary.learned,
         "status": status(run),
         "cards": cards(run),
-        "charts": charts.take([*evaluation_charts(run), *training_charts(run)]),
+        "charts": charts.take(
+            [*evaluation_charts(run), *picture_charts(run), *training_charts(run)]
+        ),
         "slime_charts": charts.take(slime_charts(run)),
         "ledger": ledger_rows(run),
         "ending_chart": charts.take_one(ending_chart(run)),

@@ -29,12 +29,26 @@ class MetricMean(msgspec.Struct, frozen=True):
     episodes: int
 
 
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """Two numbers of `Episode.metrics` that the report sets against each other.
+
+    Each evaluation is a point, its means. `points` are those of fixed behaviours on the same tasks,
+    `[x, y]` by name.
+    """
+
+    title: str
+    x: str
+    y: str
+    points: dict[str, tuple[float, float]] = {}
+
+
 class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     """An evaluation of the weights after `step` training steps.
 
     `dataset` names what was evaluated on where a run has several. `scores` holds each task's scores
     by trial, None where one was lost; the error of `reward_mean` is clustered by task. `compared`
-    holds the numbers that the method has compared, by name, in the same way. `endings` counts
+    holds the numbers that the method has compared, by name, in the same way. `pictures` are drawn
+    by the report. `endings` counts
     episodes by `Ending.label`. `baselines` is what fixed behaviours score on the same tasks,
     `services` who played with the policy, by role, and `service_totals` what they have used since
     the process started.
@@ -55,6 +69,7 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     eval_s: float
     scores: dict[str, list[float | None]]
     compared: dict[str, dict[str, list[float | None]]] = {}
+    pictures: list[Picture] = []
 
 
 class TrainRow(msgspec.Struct, frozen=True, kw_only=True):

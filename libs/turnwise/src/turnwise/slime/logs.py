@@ -167,6 +167,7 @@ def eval_row(args: Any, step: int, dataset: str, samples: Sequence[Any], seconds
     for episode in episodes:
         scores.setdefault(episode.task_id, []).append(episode.score)
     estimate = mean_score(scores)
+    method = find_method(args)
     return EvalRow(
         step=step,
         dataset=dataset,
@@ -177,10 +178,11 @@ def eval_row(args: Any, step: int, dataset: str, samples: Sequence[Any], seconds
         endings=endings(episodes),
         metrics=metric_means(episode.metrics for episode in episodes),
         baselines={},
-        services=dict(find_method(args).players()),
+        services=dict(method.players()),
         service_totals=service_totals(),
         eval_s=seconds,
         scores=scores,
+        pictures=list(method.pictures()),
     )
 
 
