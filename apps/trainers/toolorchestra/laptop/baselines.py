@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import tokendelta
@@ -23,6 +24,7 @@ CONCURRENCY = 32
 
 Play = Callable[[Rollout[Task], Policy], Awaitable[Episode]]
 Route = Sequence[Expert]
+Numbers: TypeAlias = NDArray[np.float64]
 
 
 class FixedLeader(Speaker):
@@ -45,10 +47,19 @@ def routes(task: Task) -> list[Route]:
     return [*direct, *((helper, one) for helper in helpers for one in answerers)]
 
 
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a fixed way to lead has on average: the score, US dollars, and the share right."""
+
+    score: float
+    cost_usd: float
+    correct: float
+
+
 async def fixed_routes(
     play: Play, tasks: Mapping[str, Task], tokenizer: Any, profile: tokendelta.Profile
-) -> dict[str, float]:
-    """What leaders score that always ask the dearest who answers, the cheapest, any route with
+) -> dict[str, Worth]:
+    """What leaders have that always ask the dearest who answers, the cheapest, any route with
     equal chance, and the best route of each question, which nobody can know.
 
     Played through the episode loop with rules for experts, so that everything is deterministic and
@@ -59,7 +70,7 @@ async def fixed_routes(
     """
     gate = asyncio.Semaphore(CONCURRENCY)
 
-    async def score(name: str, number: int, route: Route) -> float:
+    async def worth(name: str, number: int, route: Route) -> Numbers:
         engine = FixedLeader(route, tokenizer)
         policy = Policy(engine=engine, profile=profile, max_context_tokens=4_096)
         rollout = Rollout(tasks[name], name, rollout_id=f"{number}/{name}", group_id=name, seed=0)
@@ -70,16 +81,20 @@ async def fixed_routes(
                 f"baseline, route {' '.join(one.role for one in route)} of {name}:"
                 f" {episode.ending.label}: {episode.ending.error}; nothing was trained"
             )
-        return episode.score
+        numbers = episode.metrics
+        return np.array([episode.score, numbers["cost_usd"], numbers["correct"]])
 
-    found: dict[str, list[float]] = {}
-    for name, task in tasks.items():
-        ways = routes(task)
-        scores = await asyncio.gather(*(score(name, *way) for way in enumerate(ways)))
-        direct = len(task.of("answer"))
-        best, cheapest = scores[direct - 1], scores[0]
-        found.setdefault("always the dearest expert", []).append(best)
-        found.setdefault("always the cheapest expert", []).append(cheapest)
-        found.setdefault("a random route", []).append(float(np.mean(scores)))
-        found.setdefault(CEILING, []).append(max(scores))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+    async def ways(name: str, task: Task) -> Numbers:
+        """Of each route of a question."""
+        asked = (worth(name, number, route) for number, route in enumerate(routes(task)))
+        return np.stack(await asyncio.gather(*asked))
+
+    found = await asyncio.gather(*(ways(*item) for item in tasks.items()))
+    direct = [len(task.of("answer")) for task in tasks.values()]
+    named = {
+        "always the dearest expert": [of[last - 1] for of, last in zip(found, direct, strict=True)],
+        "always the cheapest expert": [of[0] for of in found],
+        "a random route": [of.mean(axis=0) for of in found],
+        CEILING: [of[of[:, 0].argmax()] for of in found],
+    }
+    return {name: Worth(*map(float, np.mean(values, axis=0))) for name, values in named.items()}

@@ -83,9 +83,8 @@ def test_a_thought_is_right_and_says_nothing_of_what_anybody_is_worth() -> None:
         assert problem is not None
         first, able = thought(task, problem, None), specialist(task, problem)
         who = "nobody" if able is None else able.role
-        assert (
-            first == f"{problem.subject} {who}, {kind(problem)}, cost {task.preferences['cost']:g}"
-        )
+        cost = f"cost {task.preferences['cost']:g}"
+        assert first == f"{problem.subject} {who}, {kind(problem)}, {cost}"
         assert able is None or able.ability == problem.subject
         assert thought(task, problem, f"It is the {problem.about}.") == "found"
         assert thought(task, problem, "No document was found.") == "nothing"
