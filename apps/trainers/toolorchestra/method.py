@@ -24,6 +24,9 @@ from turnwise.run.metrics import Picture
 
 from apps.trainers.toolorchestra.episode import Served, run_episode
 from apps.trainers.toolorchestra.experts import AnswerCache, Experts
+from apps.trainers.toolorchestra.laptop import tasks as generated
+from apps.trainers.toolorchestra.laptop.baselines import fixed_routes
+from apps.trainers.toolorchestra.laptop.experts import documents, rule_models
 from apps.trainers.toolorchestra.options import JUDGE, ToolOrchestraOptions
 from apps.trainers.toolorchestra.prompts import opening, tools
 from apps.trainers.toolorchestra.reward import read_outcome, worths
@@ -161,6 +164,23 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
         """See `Method`: those of the run's table, else one expert a tool."""
         return tools(self.options.table or _SAMPLE, self.options.prompt)
 
+    def rows(self, split: str) -> Sequence[Row]:
+        """The generated questions: `train`, `held-out`, `unseen`, whose experts are new, or `tune`,
+        on which settings were chosen."""
+        return generated.rows(split, eval_per_cell=self.options.eval_per_cell)
+
+    async def baselines(
+        self, tasks: Mapping[str, Task], tokenizer: Any, profile: tokendelta.Profile
+    ) -> Mapping[str, float]:
+        """What fixed routes score on generated questions, where rules are the experts."""
+        if self.options.experts != "rules" or self.options.prompt != "compact":
+            return {}
+        return await fixed_routes(self.run, tasks, tokenizer, profile)
+
+    def claim(self, split: str, *, shipped: bool) -> tuple[str, ...]:
+        """See `Method`."""
+        return generated.claim(split, shipped=shipped)
+
     def prompt_tokens(self, tasks: Sequence[Task], profile: tokendelta.Profile) -> int:
         """Of the first prompt with the most characters."""
         prompt = self.options.prompt
@@ -190,10 +210,11 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
         options = self.options
         named = ", ".join(f"{name} {_model(one)}" for name, one in options.models.items())
         judge = options.judge_model
+        searched = "generated documents" if options.experts == "rules" else "none"
         found = {
             "experts": named or "rules",
             "judge": "rule" if judge is None else f"rule, then {_model(judge)}",
-            "search": options.retrieval.url or str(options.retrieval.documents or "none"),
+            "search": options.retrieval.url or str(options.retrieval.documents or searched),
         }
         if self._sandbox is not None:
             found["sandbox"] = str(self._sandbox.tier)
@@ -223,11 +244,12 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
         if options.judge_model is not None:
             given[JUDGE] = options.judge_model
         try:
-            return make_models(
+            made = make_models(
                 given, sglang=services.server, policy=services.policy, environ=services.environ
             )
         except ConfigError as error:
             raise ConfigError(f"models.{error}") from None
+        return Models({**rule_models(), **made}) if options.experts == "rules" else made
 
     def _make_searcher(self) -> Searcher | None:
         options = self.options.retrieval
@@ -237,7 +259,7 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
             )
         if options.documents is not None:
             return WordIndex(read_documents(options.documents))
-        return None
+        return WordIndex(documents()) if self.options.experts == "rules" else None
 
     async def _ask_services(self, models: Models, judge: Judge) -> None:
         checks: dict[str, Callable[[], Awaitable[Any]]]

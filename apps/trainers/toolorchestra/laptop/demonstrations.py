@@ -1,8 +1,8 @@
 """Demonstrations for the warm start: questions led by somebody who knows no expert's worth.
 
-1. A turn begins with a thought, which is right: what the question is about, what cost weighs, and
-   the experts that bear on it with their grades, the helper first, those who answer from cheap to
-   dear. Of what was found it says whether it holds what was asked for.
+1. A turn begins with a thought, which is right: the subject of the question, which specialist there
+   is for it, what it asks, and what cost weighs. Of what was found it says whether that holds what
+   was asked for.
 2. Its last line calls an expert by habit. For each kind of question and weight of cost a favourite
    among those who answer was drawn (`FAVOURITES`), how often a helper is asked first, and which;
    none of it has to do with what anybody is worth.
@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 import numpy as np
 import tokendelta
 from numpy.typing import NDArray
+from turnwise.episode import Episode
 from turnwise.local.demonstrations import Demonstrations, Speaker, joined
 from turnwise.method import Method
 from turnwise.policy import Policy
@@ -31,7 +32,6 @@ from turnwise.rollout import Rollout, derive_seed
 from turnwise.rows import Row
 
 from apps.trainers.toolorchestra.laptop.experts import UNKNOWN, chance, documents
-from apps.trainers.toolorchestra.laptop.rosters import HELPERS
 from apps.trainers.toolorchestra.laptop.tasks import COST_WEIGHTS, make_row
 from apps.trainers.toolorchestra.laptop.world import (
     COUNTED,
@@ -43,18 +43,20 @@ from apps.trainers.toolorchestra.laptop.world import (
     read_problem,
     split_of,
 )
-from apps.trainers.toolorchestra.tables import COST, Expert
 from apps.trainers.toolorchestra.prompts import opening
+from apps.trainers.toolorchestra.tables import COST, Expert
 from apps.trainers.toolorchestra.task import Defaults, Task, to_task
 
 MAX_CONTEXT_TOKENS = 320
-FAVOURITES = ("cheapest", "middling", "dearest")
+FAVOURITES = ("cheapest", "specialist", "dearest")
 FAVOURED = 0.4
-"""Share of answers for which the favourite is asked; the rest is asked of anybody."""
+"""Share of answers for which the favourite is asked; else it is one of the three by chance."""
 HELPED = (0.35, 0.65)
 """Shares of questions for which a helper is asked first; each kind has one of them."""
 AGAIN = 0.1
 """Share of turns that ask a helper although one was asked."""
+
+UNKNOWN_ROLE = "a5"
 
 Flaw = Literal["no expert", "unknown expert", "other tool", "words after"]
 FLAWS: tuple[Flaw, ...] = get_args(Flaw)
@@ -66,42 +68,34 @@ KINDS = {
 
 
 def kind(problem: Problem) -> str:
-    """What a question is about, in two words that its text tells."""
-    return f"{problem.subject} {KINDS[problem.subject][problem.grade - 1]}"
+    """What a question is about beside its subject, in a word that its text tells."""
+    return KINDS[problem.subject][problem.grade - 1]
 
 
 def thought(task: Task, problem: Problem, result: str | None) -> str:
-    """What is to be seen from the table and, after a call, from what it brought."""
-    if result is None:
-        about = f"{kind(problem)}, cost {task.preferences.get(COST, 0.0):g}"
-    else:
-        about = "found" if problem.about in result else "nothing"
-    shown = [*_helpers(task, problem), *by_price(task)] if result is None else by_price(task)
-    return f"{about}: {', '.join(f'{one.role} {grade(one, problem)}' for one in shown)}"
+    """What is to be seen from the question and the table, or of what a call brought."""
+    if result is not None:
+        return "found" if problem.about in result else "nothing"
+    able = specialist(task, problem)
+    who, cost = "nobody" if able is None else able.role, task.preferences.get(COST, 0.0)
+    return f"{problem.subject} {who}, {kind(problem)}, cost {cost:g}"
 
 
-def grade(expert: Expert, problem: Problem) -> str:
-    """What the table says of the expert's grade in the subject of the question."""
-    told = dict(part.split() for part in expert.ability.split(", "))
-    return told[problem.subject]
-
-
-def by_price(task: Task) -> list[Expert]:
-    """Those who answer, from cheap to dear."""
-    return sorted(task.of("answer"), key=lambda expert: expert.read_price)
-
-
-def _helpers(task: Task, problem: Problem) -> list[Expert]:
-    """Those who could help with the subject of the question."""
-    return [expert for expert in task.experts if HELPERS.get(expert.tool) == problem.subject]
+def specialist(task: Task, problem: Problem) -> Expert | None:
+    """The cheapest who answers of whom the table says that he knows the subject; None if it is
+    nobody but the one who knows all."""
+    for expert in task.of("answer"):
+        if problem.subject in expert.ability.split(", "):
+            return expert
+    return None
 
 
 class Habit:
     """What is called, whatever it is worth; see the module."""
 
     def __init__(self, task: Task, problem: Problem) -> None:
-        kept = (kind(problem), f"{task.preferences.get(COST, 0.0):g}")
-        self._task = task
+        kept = (problem.subject, kind(problem), f"{task.preferences.get(COST, 0.0):g}")
+        self._task, self._specialist = task, specialist(task, problem)
         self._favourite = int(chance("favourite", *kept) * len(FAVOURITES))
         self._helped = HELPED[int(chance("helped", *kept) * 2)]
         self._search = HELPED[int(chance("search", *kept) * 2)]
@@ -111,10 +105,11 @@ class Habit:
         if rng.random() < (self._helped if first else AGAIN):
             tool = "search" if rng.random() < self._search else "enhance_reasoning"
             return self._task.of(tool)[0]
-        answerers = by_price(self._task)
+        cheap, *_, dear = answerers = self._task.of("answer")
+        favourites = (cheap, self._specialist or rng.choice(answerers), dear)
         if rng.random() < FAVOURED:
-            return answerers[self._favourite]
-        return rng.choice(answerers)
+            return favourites[self._favourite]
+        return rng.choice(favourites)
 
 
 class Uninformed(Speaker):
@@ -154,9 +149,7 @@ def _call(expert: Expert, task: Task, flaw: Flaw | None) -> str:
     if flaw == "no expert":
         return expert.tool
     if flaw == "unknown expert":
-        taken = {one.role for one in task.experts}
-        free = next(name for name in map("x{}".format, range(10)) if name not in taken)
-        return f"{expert.tool} {free}"
+        return f"{expert.tool} {UNKNOWN_ROLE}"
     if flaw == "other tool":
         other = next(one for one in task.experts if one.tool != expert.tool)
         return f"{expert.tool} {other.role}"
@@ -180,6 +173,35 @@ def demonstrated(seed: int, count: int) -> Iterator[Row]:
         yield make_row(problem, cost, f"demonstration/{index}", side="seen", rng=rng)
 
 
+async def play(
+    row: Row,
+    method: Method[Any, Task],
+    tokenizer: Any,
+    profile: tokendelta.Profile,
+    *,
+    seed: int,
+    flaw_share: float,
+) -> tuple[Episode, bool]:
+    """The question led by somebody who knows no expert's worth, and whether a turn is flawed.
+
+    Raises:
+        RuntimeError: the loop read a turn otherwise than it was meant, or lost the episode.
+    """
+    task = method.task(row)
+    leader = Uninformed(task, random.Random(seed), flaw_share=flaw_share, tokenizer=tokenizer)
+    policy = Policy(engine=leader, profile=profile, max_context_tokens=MAX_CONTEXT_TOKENS)
+    rollout = Rollout(task, row.id, rollout_id=row.id, group_id=row.id, seed=seed)
+    episode = await method.run(rollout, policy)
+    flaws = sum(flaw is not None for flaw in leader.flaws)
+    read = episode.metrics["malformed"] + episode.metrics["unknown_calls"]
+    if not episode.ending.by_policy or read != flaws:
+        raise RuntimeError(
+            f"{row.id}: {episode.ending.label} ({episode.ending.error}) with {read:g} turns"
+            f" that called nobody, meant were {leader.flaws}"
+        )
+    return episode, flaws > 0
+
+
 async def record(
     method: Method[Any, Task],
     tokenizer: Any,
@@ -188,40 +210,33 @@ async def record(
     seed: int,
     count: int,
     flaw_share: float,
+    concurrency: int = 32,
 ) -> Demonstrations:
     """Plays demonstrations 0 to count - 1 of a seed, an episode a row.
 
-    Raises:
-        RuntimeError: the loop read a turn otherwise than it was meant, or lost an episode.
+    Raises RuntimeError as `play` does.
     """
-    samples: list[tokendelta.Sample] = []
-    flawed: list[bool] = []
-    for index, row in enumerate(demonstrated(seed, count)):
-        task = method.task(row)
-        rng = random.Random(derive_seed(seed, "turns", index))
-        leader = Uninformed(task, rng, flaw_share=flaw_share, tokenizer=tokenizer)
-        policy = Policy(engine=leader, profile=profile, max_context_tokens=MAX_CONTEXT_TOKENS)
-        rollout = Rollout(task, row.id, rollout_id=row.id, group_id=row.id, seed=index)
-        episode = await method.run(rollout, policy)
-        flaws = [flaw for flaw in leader.flaws if flaw is not None]
-        if not episode.ending.by_policy or episode.metrics["malformed"] != len(flaws):
-            raise RuntimeError(
-                f"{row.id}: {episode.ending.label} ({episode.ending.error}) with"
-                f" {episode.metrics.get('malformed')} malformed turns, flaws {leader.flaws}"
+    gate = asyncio.Semaphore(concurrency)
+
+    async def one(index: int, row: Row) -> tuple[Episode, bool]:
+        async with gate:
+            return await play(
+                row,
+                method,
+                tokenizer,
+                profile,
+                seed=derive_seed(seed, "turns", index),
+                flaw_share=flaw_share,
             )
-        samples += episode.segments
-        flawed += [bool(flaws)] * len(episode.segments)
-        if index % 64 == 0:
-            await asyncio.sleep(0)
-    return joined(samples, flawed)
+
+    rows = enumerate(demonstrated(seed, count))
+    played = await asyncio.gather(*(one(index, row) for index, row in rows))
+    samples = [sample for episode, _ in played for sample in episode.segments]
+    return joined(samples, [flawed for episode, flawed in played for _ in episode.segments])
 
 
 def corpus(seed: int, count: int) -> Iterator[str]:
-    """What a policy reads and writes on `count` questions, to learn the tokenizer from.
-
-    The names of experts are spelled by a letter and a digit, so that those of unseen ones have no
-    token of their own.
-    """
+    """What a policy reads and writes on `count` questions, to learn the tokenizer from."""
     for row in demonstrated(seed, count):
         task = to_task(row, Defaults())
         problem = read_problem(task.question)
@@ -232,4 +247,4 @@ def corpus(seed: int, count: int) -> Iterator[str]:
         yield f"user\n{problem.about} = {problem.answer}\n{UNKNOWN}"
         yield f"assistant\n{thought(task, problem, problem.about)}"
         yield f"assistant\n{thought(task, problem, '')}"
-    yield from documents()
+    yield from (document.text for document in documents())

@@ -5,12 +5,12 @@ words; `search-2` writes queries, `reason-3` works out formulas. Whether an expe
 with a task of grade t is drawn with the chance `COPES[t - g]`, by a hash of the expert's name and
 what it was asked: the same expert is right or wrong about the same question every time.
 
-| expert | does                                                       | where it does not cope           |
-|--------|------------------------------------------------------------|----------------------------------|
-| search | asks for the relation and the town                         | leaves the town out              |
-| reason | works a formula out; says that it can't where there is none | a number nearby                  |
-| answer | reads off what was found, where that holds the answer;     | another town's value, a number   |
-|        | else answers by heart                                      | nearby                           |
+| expert | does                                             | where it does not cope        |
+|--------|--------------------------------------------------|-------------------------------|
+| search | asks for the relation and the town (`QUERIES`)   | leaves the town out           |
+| reason | works a formula out, or says that it can't       | a number nearby               |
+| answer | reads off what was found where that tells it,    | a number nearby, or what is   |
+|        | else answers by heart                            | true of another town          |
 
 Of the truth of a question they know what its text tells, and of towns what is in `world.FACTS`.
 Token counts are estimates, four characters each.
@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from turnwise.models import Answer, FrozenModel, Message
+from turnwise.retrieval import Document
 
 from apps.trainers.toolorchestra.laptop.world import (
     FACTS,
@@ -69,7 +70,7 @@ class RuleExpert:
         max_tokens: int | None = None,
         seed: int | None = None,
     ) -> Answer:
-        """See `turnwise.models.FrozenModel`; it draws from the question, so a seed changes nothing."""
+        """See `turnwise.models.FrozenModel`; a seed changes nothing."""
         prompt = str(messages[-1]["content"])
         data = read_data(prompt)
         text = self.reply(asked_tool(prompt), data)
@@ -131,6 +132,6 @@ def rule_models() -> dict[str, FrozenModel]:
     return {name: RuleExpert(name) for name in names}
 
 
-def documents() -> list[str]:
+def documents() -> list[Document]:
     """A document for each fact, in the order of the towns."""
-    return [told(relation, town) for relation, town in FACTS]
+    return [Document("", told(relation, town)) for relation, town in FACTS]

@@ -78,9 +78,9 @@ def make_row(problem: Problem, cost: float, name: str, *, side: Side, rng: rando
 
 
 SPLIT_CLAIM: dict[str, str] = {
-    "held-out": "Generated questions of three subjects and three grades, each with a table of experts"
-    " of its own; training and held-out questions share none. No setting was chosen on the held-out"
-    " ones.",
+    "held-out": "Generated questions of three subjects and three grades, each with a table of"
+    " experts of its own; training and held-out questions share none. No setting was chosen on the"
+    " held-out ones.",
     "tune": "Generated questions of three subjects and three grades; training and tune questions"
     " share none, but settings were chosen on the tune ones, so the result flatters.",
     "train": "Generated questions of three subjects and three grades, those of training, so the"
@@ -90,8 +90,9 @@ SPLIT_CLAIM: dict[str, str] = {
 }
 RULES_CLAIM = (
     "The score is the utility: what a right answer and what was saved weigh in the row, 0 where the"
-    " answer is wrong. The experts are rules of documented skill and none sees the label; the search"
-    " is BM25 over generated documents. The score says nothing about language models as experts."
+    " answer is wrong. The experts are rules of documented skill and none sees the label; the"
+    " search is BM25 over generated documents. The score says nothing about language models as"
+    " experts."
 )
 SHIPPED_CLAIM = (
     "The policy was warmed up on demonstrations that read the table rightly and then call by habits"

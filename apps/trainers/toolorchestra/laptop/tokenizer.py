@@ -1,8 +1,7 @@
 """The tokenizer of the shipped policy: byte-level BPE in which a word is a token.
 
 1. A word takes the space before it; a tool's name is one piece.
-2. A digit is a token, with the space before it if there is one: a grade and its copy look alike, and
-   the name of an expert is a letter and a digit.
+2. A digit is a token, with the space before it if there is one.
 3. Every other sign stands alone.
 
 The chat template is ChatML.
@@ -15,7 +14,7 @@ from collections.abc import Iterable
 from transformers import PreTrainedTokenizerFast
 from turnwise.local import tokenizer
 
-VOCAB_SIZE = 768
+VOCAB_SIZE = 512
 MAX_TOKENS = 1024
 _PIECES = r" ?[A-Za-z]+(?:_[a-z]+)*| ?[0-9]|\n+| ?[^A-Za-z0-9\s]|\s"
 

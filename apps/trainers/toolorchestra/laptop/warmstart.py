@@ -5,8 +5,7 @@
 1. A tokenizer is learned from prompts, turns and results (`tokenizer`).
 2. Questions are led through the episode loop by somebody who knows no expert's worth
    (`demonstrations`).
-3. A model with random weights learns to copy, then to say what was said there
-   (`turnwise.local.supervised`).
+3. A model with random weights learns to say what was said there (`turnwise.local.supervised`).
 4. Weights (bf16), tokenizer, chat template and `warmstart.json` with every setting and figure are
    written to a folder that AutoModelForCausalLM and AutoTokenizer load.
 
@@ -35,7 +34,6 @@ from turnwise.local.demonstrations import Demonstrations
 from turnwise.local.supervised import (
     Schedule,
     build_model,
-    copy_batches,
     fit,
     refuse_existing,
     replay_batches,
@@ -47,10 +45,9 @@ from apps.trainers.toolorchestra.laptop.demonstrations import corpus, record
 from apps.trainers.toolorchestra.laptop.method import laptop_method
 from apps.trainers.toolorchestra.laptop.tokenizer import MAX_TOKENS, train_tokenizer
 
-CORPUS_QUESTIONS = 2_000
+CORPUS_QUESTIONS = 1_000
 """Questions that the tokenizer is learned from; more of them add no new words."""
-COPY_TOKENS = 48
-POOL, LOG_EVERY = 32, 50
+POOL, LOG_EVERY = 32, 25
 
 
 class WarmstartConfig(CommandConfig):
@@ -60,21 +57,17 @@ class WarmstartConfig(CommandConfig):
     """Folder for the policy; must not exist yet."""
     seed: int = Field(default=1, ge=0)
     """Fixes questions, tables, weights and order of the data."""
-    dialogues: int = Field(default=16_000, ge=1)
+    dialogues: int = Field(default=4_000, ge=1)
     """Demonstrations to learn from."""
     flaw_share: float = Field(default=0.1, ge=0.0, le=1.0)
     """Probability that a turn breaks the form."""
     hidden_size: int = Field(default=128, ge=64, multiple_of=64)
     """Width of the model."""
-    layers: int = Field(default=4, ge=1)
+    layers: int = Field(default=3, ge=1)
     """Depth of the model."""
-    copy_steps: int = Field(default=200, ge=1)
-    """Optimiser steps of learning to copy."""
-    copy_rows: int = Field(default=64, ge=1)
-    """Sequences a step of learning to copy."""
     steps: int = Field(default=500, ge=1)
     """Optimiser steps on demonstrations."""
-    batch_tokens: int = Field(default=8_192, ge=512)
+    batch_tokens: int = Field(default=4_096, ge=512)
     """Tokens a step of those, padding included."""
     learning_rate: float = Field(default=3e-3, gt=0)
     """Peak learning rate."""
@@ -104,13 +97,18 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         max_tokens=MAX_TOKENS,
         seed=derive_seed(config.seed, "weights") % 2**31,
     )
-    copied, accuracy = train(model, config, demonstrations, reserved=len(tokenizer.all_special_ids))
+    schedule = Schedule(
+        steps=config.steps,
+        learning_rate=config.learning_rate,
+        seed=derive_seed(config.seed, "order"),
+    )
+    replays = replay_batches(schedule.seed, demonstrations, config.batch_tokens, pool=POOL)
+    accuracy = fit(model, schedule, replays, name="replay", log=_log, log_every=LOG_EVERY)
     figures = {
         "settings": config.model_dump(mode="json", exclude={"out", "config"}),
         "parameters": model.num_parameters(),
         "episodes": len(demonstrations),
         "tokens": len(demonstrations.ids),
-        "copy_accuracy": copied,
         "accuracy": accuracy,
         "torch": torch.__version__,
         "wall_s": round(time.perf_counter() - started),
@@ -133,26 +131,6 @@ async def _record(config: WarmstartConfig) -> tuple[PreTrainedTokenizerFast, Dem
             flaw_share=config.flaw_share,
         )
         return tokenizer, demonstrations
-
-
-def train(
-    model: Any, config: WarmstartConfig, demonstrations: Demonstrations, *, reserved: int
-) -> tuple[float, float]:
-    """Trains in place; returns the token accuracy of the last steps of copying and of replay."""
-
-    def schedule(steps: int, name: str) -> Schedule:
-        seed = derive_seed(config.seed, name)
-        return Schedule(steps=steps, learning_rate=config.learning_rate, seed=seed)
-
-    first, then = schedule(config.copy_steps, "copies"), schedule(config.steps, "order")
-    copies = copy_batches(
-        first, model.config.vocab_size, reserved, config.copy_rows, length=COPY_TOKENS
-    )
-    replays = replay_batches(then.seed, demonstrations, config.batch_tokens, pool=POOL)
-    return (
-        fit(model, first, copies, name="copy", log=_log, log_every=LOG_EVERY),
-        fit(model, then, replays, name="replay", log=_log, log_every=LOG_EVERY),
-    )
 
 
 def _log(line: str) -> None:

@@ -1,13 +1,13 @@
 """Generated questions of three subjects and three grades, with exact answers, and what is known.
 
-| subject | grade 1                  | grade 2                | grade 3                  | helped by           |
-|---------|--------------------------|------------------------|--------------------------|---------------------|
-| maths   | 7 * 8 + 5                | 47 * 83 + 29           | 4837 * 2931 - 806        | `enhance_reasoning` |
-| facts   | the river of a town      | its founder            | its mayor                | `search`            |
-| words   | a word's letters         | its vowels             | its different letters    | nothing             |
+| subject | grade 1           | grade 2        | grade 3               | helped by           |
+|---------|-------------------|----------------|-----------------------|---------------------|
+| maths   | 7 * 8 + 5         | 47 * 83 + 29   | 4837 * 2931 - 1806    | `enhance_reasoning` |
+| facts   | a town's river    | its founder    | its mayor             | `search`            |
+| words   | a word's letters  | its vowels     | its different letters | nothing             |
 
-Towns exist here alone: their facts stand in `FACTS`, which the documents tell (`experts`). Training,
-tune and held-out questions share none: the split follows from a question's wording (`split_of`).
+Towns exist here alone: `FACTS` holds what is true of them, and documents tell it. Training, tune
+and held-out questions share none: the split follows from a question's wording (`split_of`).
 """
 
 from __future__ import annotations
