@@ -178,6 +178,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="benchmarks.one_gpu.measure",
         description="Trains one policy on one GPU with each engine, and with TRL.",
+        epilog="Words after -- are further options of the runs with an engine.",
         allow_abbrev=False,
     )
     parser.add_argument("parts", nargs="+", choices=sorted(PARTS), metavar="PART")
@@ -186,8 +187,10 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=6, help="training steps of each engine")
     parser.add_argument("--prompts", type=int, default=32, help="prompts a step, 8 samples each")
     parser.add_argument("--device", default="cuda", help="cpu tries the script alone")
-    parser.add_argument("--more", nargs="*", default=[], help="further words of both runs")
-    given = parser.parse_args(argv)
+    words = list(argv)
+    end = words.index("--") if "--" in words else len(words)
+    given = parser.parse_args(words[:end])
+    given.more = words[end + 1 :]
     given.out = given.out.absolute()
     return given
 

@@ -245,10 +245,11 @@ def announce(options: TrainOptions, experiment: Experiment[Any], folder: RunFold
     )
     players = experiment.method.players()
     services = "".join(f"{name} {value}, " for name, value in players.items())
+    engine = "" if options.engine == "torch" else f", engine {options.engine}"
     print(
         capitalised(
             f"{services}seed {options.seed}, {options.threads} torch thread(s), device"
-            f" {options.device}. Run folder {folder.path}"
+            f" {options.device}{engine}. Run folder {folder.path}"
         )
     )
 
