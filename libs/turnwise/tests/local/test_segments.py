@@ -12,10 +12,11 @@ import tokendelta
 from turnwise import objective
 from turnwise.episode import Ending, Episode
 from turnwise.group import make_groups
+from turnwise.local.experiment import objective as objective_of
 from turnwise.local.experiment import open_experiment
+from turnwise.local.learner import Learner, kept_rollouts
 from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
-from turnwise.local.trainer import Trainer, kept_rollouts
 from turnwise.objective import Objective
 
 from local.letters import LetterOptions, Letters
@@ -27,8 +28,8 @@ SCORES = (1.0, 0.0, 0.0, 1.0)
 
 
 @pytest.fixture
-def trainer_for(make_policy: Make, tokenizer: Any) -> Callable[[Objective], Trainer[str]]:
-    def make(name: Objective) -> Trainer[str]:
+def learner_for(make_policy: Make, tokenizer: Any) -> Callable[[Objective], Learner]:
+    def make(name: Objective) -> Learner:
         options = TrainOptions(
             hf_checkpoint="memory", max_tokens_per_gpu=200,
             rollout_max_context_len=100, use_kl_loss=True, kl_loss_coef=0.1,
@@ -36,7 +37,7 @@ def trainer_for(make_policy: Make, tokenizer: Any) -> Callable[[Objective], Trai
         loaded = LoadedPolicy("memory", make_policy(), tokenizer)
         method = Letters(LetterOptions(objective=name))
         experiment = asyncio.run(open_experiment(options, method, loaded))
-        return Trainer(options, experiment, loaded.model)
+        return Learner(options, objective_of(options, experiment.method), loaded.model)
 
     return make
 
@@ -52,12 +53,12 @@ def episodes(samples: list[tokendelta.Sample]) -> list[Episode]:
 
 @pytest.mark.parametrize("name", get_args(Objective))
 def test_the_torch_loss_is_the_mean_that_the_objective_names(
-    name: Objective, trainer_for: Callable[[Objective], Trainer[str]], make_samples: Make
+    name: Objective, learner_for: Callable[[Objective], Learner], make_samples: Make
 ) -> None:
-    trainer = trainer_for(name)
+    learner = learner_for(name)
     played = episodes(make_samples(sum(SHAPES)))
     kept = kept_rollouts(make_groups(played))
-    rows = trainer._rows(kept)
+    rows = learner.rows(kept)
     advantages = {episode.rollout_id: advantage for episode, advantage in kept}
     spread = np.array(SCORES).std(ddof=1) + 1e-6
     assert advantages == pytest.approx(
@@ -65,7 +66,7 @@ def test_the_torch_loss_is_the_mean_that_the_objective_names(
     )
     new = {
         index: logprobs
-        for row, found in zip(rows, trainer.updater.logprobs(rows), strict=True)
+        for row, found in zip(rows, learner.updater.logprobs(rows), strict=True)
         for index, logprobs in _by_sample(row.batch, found)
     }
     samples = [(e.rollout_id, segment) for e, _ in kept for segment in e.segments]
@@ -82,16 +83,16 @@ def test_the_torch_loss_is_the_mean_that_the_objective_names(
         expected = np.mean([np.concatenate(turns).mean() for turns in losses.values()])
     else:
         expected = np.concatenate([turn for turns in losses.values() for turn in turns]).mean()
-    metrics = trainer.updater.update(rows)
+    metrics = learner.updater.update(rows)
     assert metrics.loss == pytest.approx(float(expected), rel=1e-4)
     assert metrics.kl == pytest.approx(0.0, abs=1e-6)
     assert metrics.trained_tokens == sum(sample.trained_tokens for _, sample in samples)
 
 
 def test_a_segment_that_trains_nothing_does_not_count_as_a_turn(
-    trainer_for: Callable[[Objective], Trainer[str]], make_samples: Make
+    learner_for: Callable[[Objective], Learner], make_samples: Make
 ) -> None:
-    trainer = trainer_for("turn-mean")
+    learner = learner_for("turn-mean")
     one, other = make_samples(2)
     empty = tokendelta.Sample(
         ids=one.ids,
@@ -105,7 +106,7 @@ def test_a_segment_that_trains_nothing_does_not_count_as_a_turn(
         Episode("1", "g", "a", (one, empty), Ending.finished(), 1.0, ()),
         Episode("2", "g", "a", (other,), Ending.finished(), 0.0, ()),
     ]
-    rows = trainer._rows(kept_rollouts(make_groups(made)))
+    rows = learner.rows(kept_rollouts(make_groups(made)))
     weights = {
         index: float(found[0])
         for row in rows

@@ -67,7 +67,7 @@ def save_checkpoint(
     Args:
         folder: Made if it is missing.
         state: JSON-able: data order, counters, seeds.
-        sampler: As of `turnwise.local.trainer.Trainer`.
+        sampler: As of `turnwise.local.learner.Learner`.
 
     Returns:
         The checkpoint's folder.

@@ -173,7 +173,7 @@ def _save(folder: RunFolder, step: int, trainer: Trainer[TaskT], tokenizer: Any)
             tokenizer=tokenizer,
             optimizer=trainer.updater.optimizer,
             state={"step": step},
-            sampler=trainer.sampler,
+            sampler=trainer.learner.sampler,
         )
     except (PreflightError, RunError) as error:
         raise RunError(

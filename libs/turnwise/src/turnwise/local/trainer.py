@@ -4,15 +4,13 @@ A step, as in `turnwise.group` and `turnwise.objective`:
 1. take the step's prompts from a seeded order, and sample every rollout of every prompt at once;
 2. check the ledger: each rollout has an ending;
 3. group by prompt; leave out groups with too few scored members or no spread, counted by reason;
-4. deal the kept rollouts into `num_steps_per_rollout` parts, all segments of a rollout together;
-5. compare engine and trainer on every token that is trained on; then one optimiser step per part,
-   with the engine's own log-probs as the old ones, or the trainer's with a correction
-   (`turnwise.local.correction`);
-6. copy the weights into the engine.
+4. compare engine and trainer on every token that is trained on, and update
+   (`turnwise.local.learner`);
+5. copy the weights into the engine.
 
 With `rollout_lag` 1 the rollouts of step k + 1 are sampled while step k is updated, by the weights
-that step k was sampled for: those of step k - 1. Both are done before 6, so no turn meets two
-policies and nothing depends on which was faster.
+that step k - 1 left. Both are done before 5, so no turn meets two policies and nothing depends on
+which was faster.
 
 Everything random is drawn from seeds that name the step, so that step k of a resumed run is step
 k of the unbroken one, bit for bit, on the same machine with the same thread count.
@@ -21,7 +19,6 @@ k of the unbroken one, bit for bit, on the same machine with the same thread cou
 from __future__ import annotations
 
 import asyncio
-import copy
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,25 +35,17 @@ from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Episode
 from turnwise.group import Group, make_groups, scored_by_group
 from turnwise.ledger import Ledger
-from turnwise.local.adapters import add_adapters, trained, without_adapters
+from turnwise.local.adapters import trained
 from turnwise.local.experiment import Experiment, objective
 from turnwise.local.forward import kernel_of
 from turnwise.local.lag import LagMonitor
+from turnwise.local.learner import Learner
 from turnwise.local.memory import ModelShape, predict_memory
 from turnwise.local.options import TrainOptions
-from turnwise.local.update import (
-    TrainRow,
-    UpdateMetrics,
-    Updater,
-    differences,
-    train_rows,
-    trained_logprobs,
-)
+from turnwise.local.update import UpdateMetrics
 from turnwise.local.weights import merged
 from turnwise.method import play
-from turnwise.objective import token_weights
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
-from turnwise.stopping import logprobs_differ
 from turnwise.trials import Estimate, Trial, by_task, mean_score
 
 TaskT = TypeVar("TaskT")
@@ -72,21 +61,6 @@ class Sampled:
     sampled_tokens: int
     rollout_s: float
     lag: LagMonitor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Updated:
-    """What the optimiser steps of a training step did.
-
-    Attributes:
-        updates: One a part of the rollouts.
-        max_logprob_diff, mean_logprob_diff: Between engine and trainer over the trained tokens,
-            before the first update.
-    """
-
-    updates: list[UpdateMetrics]
-    max_logprob_diff: float
-    mean_logprob_diff: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +99,7 @@ class EvalResult:
 
 
 class Trainer(Generic[TaskT]):
-    """Owns the policy's weights, its optimiser and the engine that samples from it.
-
-    Attributes:
-        sampler: With a lag, the trained weights before the last update, on the host and in the
-            order of `adapters.trained`: those that sampled the next rollouts.
-    """
+    """Owns the policy's weights, its optimiser and the engine that samples from it."""
 
     def __init__(self, options: TrainOptions, experiment: Experiment[TaskT], model: Any) -> None:
         """
@@ -138,20 +107,13 @@ class Trainer(Generic[TaskT]):
             ConfigError: the options need a package that is not installed.
         """
         self.options, self.experiment, self.model = options, experiment, model
-        if options.lora_rank:
-            seed = derive_seed(options.seed, "adapters")
-            add_adapters(model, rank=options.lora_rank, alpha=options.lora_alpha, seed=seed)
-        self.updater = Updater(model, options.update_settings())
-        self._reference = None
-        if options.use_kl_loss and not options.lora_rank:
-            self._reference = copy.deepcopy(model).requires_grad_(False)
-        self._objective = objective(options, experiment.method)
+        self.learner = Learner(options, objective(options, experiment.method), model)
+        self.updater = self.learner.updater
         self.engine = experiment.engine
         self._embedded = isinstance(self.engine, TorchEngine)
         self._memory = predict_memory(
             ModelShape.of(model.config), options, embedded_engine=self._embedded
         )
-        self.sampler: list[Tensor] | None = None
         self._ahead: asyncio.Task[Sampled] | None = None
 
     async def train_step(self, step: int) -> StepResult:
@@ -170,7 +132,7 @@ class Trainer(Generic[TaskT]):
         try:
             if self.options.offload_rollout:
                 await self.engine.release_memory()
-            updated = await asyncio.to_thread(self._update, groups, step)
+            updated = await asyncio.to_thread(self.learner.learn, groups, step)
             if self.options.offload_rollout:
                 await self.engine.resume_memory()
             waited = time.perf_counter()
@@ -213,7 +175,7 @@ class Trainer(Generic[TaskT]):
         """Brings the engine to where it was after `step`, whose weights the model has.
 
         Args:
-            sampler: As the attribute was then.
+            sampler: As of `Learner` then.
         """
         if sampler is not None and self.options.rollout_lag:
             with self._weights(sampler):
@@ -358,80 +320,6 @@ class Trainer(Generic[TaskT]):
             for member in range(options.n_samples_per_prompt)
         ]
 
-    def _update(self, groups: Sequence[Group], step: int) -> Updated:
-        """Updates the policy."""
-        options = self.options
-        if options.rollout_lag:
-            weights = (weight for _, weight in trained(self.model))
-            self.sampler = [weight.detach().to("cpu", copy=True) for weight in weights]
-        rollouts = kept_rollouts(groups)
-        rng = np.random.default_rng(derive_seed(options.seed, "update", step))
-        order = rng.permutation(len(rollouts))
-        split = np.array_split(order, min(options.num_steps_per_rollout, max(len(order), 1)))
-        parts = [rows for part in split if (rows := self._rows([rollouts[i] for i in part]))]
-        # The first part's log-probs are compared by its update, at no cost.
-        later = [row for rows in parts[1:] for row in rows]
-        logprobs = self.updater.logprobs(later)
-        found = differences(later, logprobs)
-        largest, mean = float(found.max(initial=0.0)), float(found.mean()) if found.size else 0.0
-        self._check_difference(largest, mean, step)
-        if options.use_tis:
-            old = iter(logprobs)
-            parts = [
-                [replace(row, old_logprobs=next(old) if place else None) for row in rows]
-                for place, rows in enumerate(parts)
-            ]
-        updates: list[UpdateMetrics] = []
-        for rows in parts:
-            updates.append(self.updater.update(rows))
-            if len(updates) == 1:
-                first = updates[0]
-                largest = max(largest, first.max_logprob_difference)
-                mean = float(
-                    np.average(
-                        [mean, first.mean_logprob_difference],
-                        weights=[found.size, first.trained_tokens],
-                    )
-                )
-                self._check_difference(largest, mean, step)
-        return Updated(updates=updates, max_logprob_diff=largest, mean_logprob_diff=mean)
-
-    def _check_difference(self, largest: float, mean: float, step: int) -> None:
-        most, most_mean = self.options.logprob_limits()
-        what = "the log-prob of a sampled token"
-        said = logprobs_differ(largest, most, what) or logprobs_differ(
-            mean, most_mean, "the log-probs of sampled tokens on average", "--mean-logprob-diff"
-        )
-        if said:
-            raise RunError(f"step {step}: {said}")
-
-    def _rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
-        options = self.options
-        dealt = [
-            (segment, episode.rollout_id, advantage)
-            for episode, advantage in rollouts
-            for segment in episode.segments
-            if segment.trained_tokens
-        ]
-        if not dealt:
-            return []
-        samples, rollout_S, advantages_S = zip(*dealt, strict=True)
-        weights_S = token_weights(
-            [sample.trained_tokens for sample in samples],
-            rollout_S,
-            self._objective,
-        )
-        rows = train_rows(samples, advantages_S, weights_S, max_tokens=options.max_tokens_per_gpu)
-        if not options.use_kl_loss:
-            return rows
-        model = self._reference or self.model
-        with without_adapters(model):
-            references = trained_logprobs(model, rows, self.updater.settings)
-        return [
-            replace(row, ref_logprobs=reference)
-            for row, reference in zip(rows, references, strict=True)
-        ]
-
 
 def prompt_order(count: int, batch: int, step: int, seed: int) -> list[int]:
     """The prompts of a step: every prompt once per epoch, each epoch in an order of its own.
@@ -448,17 +336,6 @@ def prompt_order(count: int, batch: int, step: int, seed: int) -> list[int]:
         order = np.random.default_rng(derive_seed(seed, "epoch", epoch)).permutation(count)
         picked.append(int(order[within]))
     return picked
-
-
-def kept_rollouts(groups: Sequence[Group]) -> list[tuple[Episode, float]]:
-    """The scored rollouts of the groups that are trained on, with their advantages."""
-    return [
-        (episode, float(advantage))
-        for group in groups
-        if group.drop is None
-        for episode, advantage in zip(group.episodes, group.advantages_G, strict=True)
-        if not np.isnan(advantage) and episode.segments
-    ]
 
 
 def drops(groups: Sequence[Group]) -> dict[str, int]:

@@ -1,0 +1,165 @@
+"""What a training step does to the policy: from groups of scored rollouts to optimiser steps.
+
+1. deal the rollouts of kept groups into `num_steps_per_rollout` parts, all segments of a rollout
+   together;
+2. compare engine and trainer on every token that is trained on: the later parts before any update,
+   the first by its own update;
+3. one optimiser step a part, with the engine's log-probs as the old ones, or the trainer's from
+   before the first update with a correction (`turnwise.local.correction`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from turnwise.command import RunError
+from turnwise.episode import Episode
+from turnwise.group import Group
+from turnwise.local.adapters import add_adapters, trained, without_adapters
+from turnwise.local.options import TrainOptions
+from turnwise.local.update import (
+    TrainRow,
+    UpdateMetrics,
+    Updater,
+    differences,
+    train_rows,
+    trained_logprobs,
+)
+from turnwise.objective import Objective, token_weights
+from turnwise.rollout import derive_seed
+from turnwise.stopping import logprobs_differ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Updated:
+    """What the optimiser steps of a training step did.
+
+    Attributes:
+        updates: One a part of the rollouts.
+        max_logprob_diff, mean_logprob_diff: Between engine and trainer over the trained tokens,
+            before the first update.
+    """
+
+    updates: list[UpdateMetrics]
+    max_logprob_diff: float
+    mean_logprob_diff: float
+
+
+class Learner:
+    """Owns the policy's weights and its optimiser.
+
+    Attributes:
+        updater: With the optimiser.
+        sampler: With a lag, the trained weights before the last update, on the host and in the
+            order of `adapters.trained`: those that sample the next rollouts.
+
+    Raises:
+        ConfigError: the options need a package that is not installed.
+    """
+
+    def __init__(self, options: TrainOptions, objective: Objective, model: Any) -> None:
+        self.options, self.model = options, model
+        self._objective = objective
+        if options.lora_rank:
+            seed = derive_seed(options.seed, "adapters")
+            add_adapters(model, rank=options.lora_rank, alpha=options.lora_alpha, seed=seed)
+        self.updater = Updater(model, options.update_settings())
+        self._reference = model
+        if options.use_kl_loss and not options.lora_rank:
+            self._reference = copy.deepcopy(model).requires_grad_(False)
+        self.sampler: list[Tensor] | None = None
+
+    def learn(self, groups: Sequence[Group], step: int) -> Updated:
+        """The optimiser steps of training step `step`.
+
+        Raises:
+            RunError: if engine and trainer disagree, or a loss is not finite.
+        """
+        options = self.options
+        if options.rollout_lag:
+            weights = (weight for _, weight in trained(self.model))
+            self.sampler = [weight.detach().to("cpu", copy=True) for weight in weights]
+        rollouts = kept_rollouts(groups)
+        rng = np.random.default_rng(derive_seed(options.seed, "update", step))
+        order = rng.permutation(len(rollouts))
+        split = np.array_split(order, min(options.num_steps_per_rollout, max(len(order), 1)))
+        parts = [rows for part in split if (rows := self.rows([rollouts[i] for i in part]))]
+        # The first part's log-probs are compared by its update, at no cost.
+        later = [row for rows in parts[1:] for row in rows]
+        logprobs = self.updater.logprobs(later)
+        found = differences(later, logprobs)
+        largest, mean = float(found.max(initial=0.0)), float(found.mean()) if found.size else 0.0
+        self._check_difference(largest, mean, step)
+        if options.use_tis:
+            old = iter(logprobs)
+            parts = [
+                [replace(row, old_logprobs=next(old) if place else None) for row in rows]
+                for place, rows in enumerate(parts)
+            ]
+        updates: list[UpdateMetrics] = []
+        for rows in parts:
+            updates.append(self.updater.update(rows))
+            if len(updates) == 1:
+                first = updates[0]
+                largest = max(largest, first.max_logprob_difference)
+                mean = float(
+                    np.average(
+                        [mean, first.mean_logprob_difference],
+                        weights=[found.size, first.trained_tokens],
+                    )
+                )
+                self._check_difference(largest, mean, step)
+        return Updated(updates=updates, max_logprob_diff=largest, mean_logprob_diff=mean)
+
+    def _check_difference(self, largest: float, mean: float, step: int) -> None:
+        most, most_mean = self.options.logprob_limits()
+        what = "the log-prob of a sampled token"
+        said = logprobs_differ(largest, most, what) or logprobs_differ(
+            mean, most_mean, "the log-probs of sampled tokens on average", "--mean-logprob-diff"
+        )
+        if said:
+            raise RunError(f"step {step}: {said}")
+
+    def rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
+        """Packed rows of an optimiser step, from rollouts with their advantages."""
+        options = self.options
+        dealt = [
+            (segment, episode.rollout_id, advantage)
+            for episode, advantage in rollouts
+            for segment in episode.segments
+            if segment.trained_tokens
+        ]
+        if not dealt:
+            return []
+        samples, rollout_S, advantages_S = zip(*dealt, strict=True)
+        weights_S = token_weights(
+            [sample.trained_tokens for sample in samples],
+            rollout_S,
+            self._objective,
+        )
+        rows = train_rows(samples, advantages_S, weights_S, max_tokens=options.max_tokens_per_gpu)
+        if not options.use_kl_loss:
+            return rows
+        with without_adapters(self._reference):
+            references = trained_logprobs(self._reference, rows, self.updater.settings)
+        return [
+            replace(row, ref_logprobs=reference)
+            for row, reference in zip(rows, references, strict=True)
+        ]
+
+
+def kept_rollouts(groups: Sequence[Group]) -> list[tuple[Episode, float]]:
+    """The scored rollouts of the groups that are trained on, with their advantages."""
+    return [
+        (episode, float(advantage))
+        for group in groups
+        if group.drop is None
+        for episode, advantage in zip(group.episodes, group.advantages_G, strict=True)
+        if not np.isnan(advantage) and episode.segments
+    ]
