@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokendelta.finalize import finalize
+from tokendelta.sample_set import make_samples
 from tokendelta.segment import Segment, Turn
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _check_segment(segment: Segment, seen: dict[Turn, bytes]) -> None:
 
 
 def _check_samples(record: Record, turns: dict[Turn, bytes]) -> None:
-    result = finalize(record, None)
+    result = make_samples(record, None)
     trained = sum(sample.trained_tokens for sample in result.samples)
     listed = sum(drop.tokens for drop in result.dropped)
     total = sum(turn.sampled for turn in turns)

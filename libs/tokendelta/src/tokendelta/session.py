@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from tokendelta import answering, branching, ingesting
 from tokendelta._core import CHECKED
 from tokendelta.errors import StateError, TokenDeltaError
-from tokendelta.finalize import finalize
 from tokendelta.inputs import (
     check_choice,
     check_prompt,
@@ -23,6 +22,7 @@ from tokendelta.invariants import check_record
 from tokendelta.profile import Profile
 from tokendelta.rendering import ENVIRONMENT_ROLES, Message, Tool, check_messages
 from tokendelta.sample import Drift, Ingest, IntArray, Overflow, Rewrite, SampleSet
+from tokendelta.sample_set import make_samples
 from tokendelta.segment import Finish
 from tokendelta.special_text import by_policy
 from tokendelta.state import OnRewrite, Record, SessionState, Specials
@@ -291,7 +291,7 @@ class Session:
         """
         if max_len is not None and max_len < 1:
             raise ValueError(f"max_len is {max_len}, it must be at least 1")
-        return finalize(self._record, max_len)
+        return make_samples(self._record, max_len)
 
     def _answered(self, prompt: IntArray | Overflow) -> None:
         """Look at a new prompt as far as the session was asked to."""

@@ -11,7 +11,6 @@ from tokendelta import answering
 from tokendelta._core import CHECKED
 from tokendelta.call_ids import ids_by_sent, with_own_ids
 from tokendelta.errors import MessageError, StateError
-from tokendelta.finalize import Withheld, finalize
 from tokendelta.history import Histories, Node, Path, key_of
 from tokendelta.inputs import check_choice, checked_scores, raise_refused, side_streams
 from tokendelta.invariants import check_record
@@ -19,6 +18,7 @@ from tokendelta.probes import Messages
 from tokendelta.profile import Profile
 from tokendelta.rendering import Message, Tool, check_messages
 from tokendelta.sample import Drop, Overflow, Rewrite, SampleSet
+from tokendelta.sample_set import Withheld, make_samples
 from tokendelta.segment import Finish, Turn
 from tokendelta.special_text import by_policy
 from tokendelta.state import OnRewrite, Record, SessionState, Specials
@@ -243,7 +243,7 @@ class Tree:
                 withheld[slot.turn] = "undelivered", slot.reason or "delivery was not confirmed"
             elif slot.constrained and constrained == "mask":
                 withheld[slot.turn] = "constrained", ""
-        found = finalize(self._record, max_len, withheld)
+        found = make_samples(self._record, max_len, withheld)
         return SampleSet(found.samples, (*found.dropped, *unsampled))
 
     def _replay(self, slot: Slot, path: Path) -> Ticket:

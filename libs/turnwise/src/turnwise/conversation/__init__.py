@@ -26,7 +26,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -46,6 +45,7 @@ from turnwise.conversation.history import (
     ToolCall,
     Turn,
 )
+from turnwise.conversation.recorded import Recorded
 from turnwise.conversation.tokens import Specials, TokenHistory
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode, crossing
 from turnwise.inflight import waiting
@@ -115,7 +115,7 @@ class Conversation:
         self._unsent: list[dict[str, Any]] = []
         self._next = 0
         self._session_id = f"{rollout.rollout_id}/{name}" if name else rollout.rollout_id
-        self._record: _Record | None = None
+        self._record: Recorded | None = None
 
     @cached_property
     def markers(self) -> Markers:
@@ -381,60 +381,12 @@ class Conversation:
             self.counts["parse_errors"] += 1
             self.counts[f"parse_errors/{error.kind}"] += 1
 
-    def _recorded(self) -> _Record:
+    def _recorded(self) -> Recorded:
         if self._record is None:
-            self._record = _Record(
+            self._record = Recorded(
                 [one for one in self._histories if isinstance(one, TokenHistory) and one.numbers]
             )
         return self._record
-
-
-class _Record:
-    """The samples of all histories, as if one session had made them."""
-
-    def __init__(self, histories: Sequence[TokenHistory]) -> None:
-        histories = sorted(histories, key=lambda one: one.numbers[0])
-        self.dropped: list[dict[str, Any]] = []
-        self.rewrites: list[dict[str, Any]] = []
-        segments: list[tokendelta.Sample] = []
-        for history in histories:
-            made = history.session.samples()
-            segments += [_renumbered(sample, history.numbers) for sample in made.samples]
-            self.dropped += [asdict(drop) for drop in made.dropped]
-            self.rewrites += [asdict(rewrite) for rewrite in history.session.rewrites]
-        if len(histories) > 1:
-            total = sum(sample.trained_tokens for sample in segments) or 1
-            segments = [
-                replace(sample, segment=number, weight=sample.trained_tokens / total)
-                for number, sample in enumerate(segments)
-            ]
-        self.segments = tuple(segments)
-        self.places = places_of(self.segments)
-
-
-def _renumbered(sample: tokendelta.Sample, numbers: Sequence[int]) -> tokendelta.Sample:
-    if list(numbers) == list(range(len(numbers))):
-        return sample
-    after = numbers[-1] + 1
-    spans = tuple(
-        replace(span, turn=numbers[span.turn] if span.turn < len(numbers) else after)
-        for span in sample.spans
-    )
-    return replace(sample, spans=spans)
-
-
-def places_of(
-    segments: Sequence[tokendelta.Sample],
-) -> dict[tuple[int | None, bool], list[int]]:
-    """Where the prompt of each turn and the turn itself stand: [segment, start, stop) by the turn's
-    number and whether it was trained, in the first segment that holds it."""
-    places: dict[tuple[int | None, bool], list[int]] = {}
-    for number, sample in enumerate(segments):
-        for span in sample.spans:
-            place = places.setdefault((span.turn, span.trained), [number, span.start, 0])
-            if place[0] == number:
-                place[2] = span.stop
-    return places
 
 
 def _author(message: Message) -> str:

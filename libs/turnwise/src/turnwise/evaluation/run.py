@@ -23,7 +23,6 @@ from turnwise.evaluation.compare import Other, check_same_tasks, read_other
 from turnwise.evaluation.folder import About, EvalFolder
 from turnwise.evaluation.journal import TrialRow, trial_row
 from turnwise.evaluation.options import MAY_CHANGE, SharedOptions
-from turnwise.evaluation.playing import missing_rollouts, play_trials
 from turnwise.evaluation.policies import (
     Loaded,
     ask_policy,
@@ -33,6 +32,7 @@ from turnwise.evaluation.policies import (
     watched,
 )
 from turnwise.evaluation.results import conclude
+from turnwise.evaluation.rollouts import missing_rollouts, play_trials
 from turnwise.evaluation.tasks import TaskRow, check_tasks
 from turnwise.method import Method, Services, method_name, play
 from turnwise.policy import AnyPolicy, Policy

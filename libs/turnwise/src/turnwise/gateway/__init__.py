@@ -12,7 +12,8 @@ A program is given a base URL in place of its provider's; what it was sampled is
 | `method`   | `Harness`: such an agent as a method, with its reward                    |
 """
 
-from turnwise.gateway.record import Bounds, Record
+from turnwise.gateway.record import Record
 from turnwise.gateway.server import Gateway
+from turnwise.gateway.turns import Bounds
 
 __all__ = ["Bounds", "Gateway", "Record"]

@@ -40,8 +40,9 @@ from turnwise.episode import (
     crossing,
 )
 from turnwise.gateway.command import client_environment, run_command
-from turnwise.gateway.record import Bounds, Record
+from turnwise.gateway.record import Record
 from turnwise.gateway.server import Gateway
+from turnwise.gateway.turns import Bounds
 from turnwise.method import Method, MethodOptions, Services
 from turnwise.policy import AnyPolicy, Policy
 from turnwise.rollout import Rollout

@@ -20,19 +20,20 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import tokendelta
 import toolparse
 
-from turnwise.conversation import Turn, places_of
+from turnwise.conversation import Turn
 from turnwise.conversation.history import assistant_message
+from turnwise.conversation.recorded import places_of
 from turnwise.conversation.tokens import read_turn
 from turnwise.engine import Completion
 from turnwise.episode import Boundary, BoundaryError, Limit, crossing
 from turnwise.gateway.requests import Answer, Refusal, Request
+from turnwise.gateway.turns import Bounds, Given, Sampling, Told
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
 
@@ -43,57 +44,6 @@ COUNTS = (
     "requests", "turns", "prompt_tokens", "sampled_tokens", "cached_tokens", "cut_turns",
     "tool_calls", "parse_errors", "replays", "forks", "refused", "unmet_tool_choice",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What one rollout may take.
-
-    Attributes:
-        max_turns: Turns that are sampled; a request for another one is refused.
-        max_open: Requests at the same time.
-        turn_deadline_s: Seconds for each turn.
-        grace_s: Seconds that sampling goes on after its client left.
-    """
-
-    max_turns: int = 256
-    max_open: int = 8
-    turn_deadline_s: float = 600.0
-    grace_s: float = 10.0
-
-
-@dataclass(slots=True)
-class _Sampling:
-    """A turn under way, and how many requests wait for it."""
-
-    task: asyncio.Task[Answer]
-    waiting: int = 0
-    leaving: asyncio.TimerHandle | None = None
-
-
-@dataclass(slots=True)
-class Given:
-    """An answer on its way to a client; say `delivered` or `lost` once it is known."""
-
-    record: Record
-    ticket: tokendelta.Ticket
-    answer: Answer
-
-    def delivered(self) -> None:
-        """The client has all of it."""
-        self.record.tree.delivered(self.ticket)
-
-    def lost(self, reason: str) -> None:
-        """The client left before it had all of it."""
-        self.record.tree.undelivered(self.ticket, reason)
-
-
-@dataclass(slots=True)
-class _Told:
-    """A turn for the transcript."""
-
-    prompt: Sequence[dict[str, Any]]
-    answer: Answer = field(repr=False)
 
 
 class Record:
@@ -127,8 +77,8 @@ class Record:
         self.weight_versions: set[int] = set()
         self._key = key
         self._open = 0
-        self._sampling: dict[int, _Sampling] = {}
-        self._told: dict[int, _Told] = {}
+        self._sampling: dict[int, Sampling] = {}
+        self._told: dict[int, Told] = {}
         self._sessions: set[str] = set()
         self._closed = False
         self._samples: tokendelta.SampleSet | None = None
@@ -239,7 +189,7 @@ class Record:
             raise refused
         self.counts["forks"] += found.decision == "fork"
         task = asyncio.create_task(self._sample(found, request, toolset))
-        self._sampling[found.turn] = _Sampling(task)
+        self._sampling[found.turn] = Sampling(task)
         task.add_done_callback(lambda done: self._ended(found.turn, done))
         return found
 
@@ -331,7 +281,7 @@ class Record:
             turn=turn,
             message=message,
         )
-        self._told[ticket.turn] = _Told(request.messages[ticket.agreed :], found)
+        self._told[ticket.turn] = Told(request.messages[ticket.agreed :], found)
         self._count(turn, request, completion)
         self.limit, self.aborted = turn.limit, completion.finish == "abort"
         return found

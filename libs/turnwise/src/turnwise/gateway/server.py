@@ -23,8 +23,9 @@ from typing import Any
 from aiohttp import web
 
 from turnwise.gateway import chat, messages, responses
-from turnwise.gateway.record import Bounds, Given, Record
+from turnwise.gateway.record import Record
 from turnwise.gateway.requests import Refusal, Request
+from turnwise.gateway.turns import Bounds, Given
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
 

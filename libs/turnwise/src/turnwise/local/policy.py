@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from turnwise.config import ConfigError
-from turnwise.engine.decoder import Shape
+from turnwise.engine.shape import Shape
 from turnwise.local.checkpoint import MANIFEST, verify_checkpoint
 from turnwise.local.policy_files import check_model_folder, check_tokenizer_folder
 from turnwise.local.smollm2 import SMOLLM2, load_smollm2

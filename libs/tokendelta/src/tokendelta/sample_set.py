@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 Withheld = dict[Turn, tuple[DropReason, str]]
 
 
-def finalize(record: Record, max_len: int | None, withheld: Withheld | None = None) -> SampleSet:
+def make_samples(
+    record: Record, max_len: int | None, withheld: Withheld | None = None
+) -> SampleSet:
     """One sample a segment, cut at `max_len`; a segment without a trained token gives none.
 
     A turn that several segments share is trained in the first sample that holds it, after cutting,

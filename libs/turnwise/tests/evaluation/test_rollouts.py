@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
-from turnwise.evaluation.playing import missing_rollouts, play_trials
+from turnwise.evaluation.rollouts import missing_rollouts, play_trials
 from turnwise.rollout import Rollout
 from turnwise.run.folder import RunFolder
 

@@ -1,0 +1,66 @@
+"""A rollout's turns on their way: what they may take, who waits for them, what is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import tokendelta
+
+from turnwise.gateway.requests import Answer
+
+if TYPE_CHECKING:
+    from turnwise.gateway.record import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What one rollout may take.
+
+    Attributes:
+        max_turns: Turns that are sampled; a request for another one is refused.
+        max_open: Requests at the same time.
+        turn_deadline_s: Seconds for each turn.
+        grace_s: Seconds that sampling goes on after its client left.
+    """
+
+    max_turns: int = 256
+    max_open: int = 8
+    turn_deadline_s: float = 600.0
+    grace_s: float = 10.0
+
+
+@dataclass(slots=True)
+class Sampling:
+    """A turn under way, and how many requests wait for it."""
+
+    task: asyncio.Task[Answer]
+    waiting: int = 0
+    leaving: asyncio.TimerHandle | None = None
+
+
+@dataclass(slots=True)
+class Given:
+    """An answer on its way to a client; say `delivered` or `lost` once it is known."""
+
+    record: Record
+    ticket: tokendelta.Ticket
+    answer: Answer
+
+    def delivered(self) -> None:
+        """The client has all of it."""
+        self.record.tree.delivered(self.ticket)
+
+    def lost(self, reason: str) -> None:
+        """The client left before it had all of it."""
+        self.record.tree.undelivered(self.ticket, reason)
+
+
+@dataclass(slots=True)
+class Told:
+    """A turn for the transcript."""
+
+    prompt: Sequence[dict[str, Any]]
+    answer: Answer = field(repr=False)
