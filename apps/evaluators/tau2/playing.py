@@ -1,9 +1,13 @@
-"""A policy that does what the reference of its task does, or nothing; for tests."""
+"""For tests: a policy that does what the reference of its task does, or nothing; an endpoint."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +15,7 @@ from taubench.tau2 import task_by_id
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.testing import byte_tokenizer, call, encode
+from turnwise.testing.servers import FakeChat
 
 
 class ReferenceEngine:
@@ -49,3 +54,29 @@ class ReferenceEngine:
 
     async def close(self) -> None:
         return None
+
+
+@contextmanager
+def serving(say: Callable[[Any], str]) -> Iterator[str]:
+    """A fake endpoint by its URL, in a thread of its own: commands have an event loop of theirs."""
+    loop, ready = asyncio.new_event_loop(), threading.Event()
+    server = FakeChat(say)
+
+    async def start() -> None:
+        await server.__aenter__()
+        ready.set()
+
+    def serve() -> None:
+        loop.run_until_complete(start())
+        loop.run_forever()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    assert ready.wait(30)
+    try:
+        yield f"{server.url}/v1"
+    finally:
+        asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result(30)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

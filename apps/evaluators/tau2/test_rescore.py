@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,9 +19,9 @@ from taubench.tau2 import (
 )
 from turnwise.command import run_command
 from turnwise.evaluation.command import evaluate_benchmark
-from turnwise.testing.servers import FakeChat
 
 from apps.evaluators.tau2.benchmark import Tau2
+from apps.evaluators.tau2.playing import serving
 
 STOP = "###STOP###"
 
@@ -214,36 +210,10 @@ def test_a_judge_tells_and_is_unknown_where_it_does_not(
     task = judged()
     runs = [simulation(task, 0, 1.0), simulation(task, 1, 0.0)]
     file = results(tmp_path / "r.json", "retail", [task], runs)
-    with serving(reply) as url:
+    with serving(lambda messages: reply) as url:
         judge = ["--judge.base-url", url, "--judge.model", "m", "--run-dir", str(tmp_path / "run")]
         assert evaluate(["--rescore", str(file), *judge]) == 0
     assert [row["score"] for row in rows(tmp_path / "run")] == [score, 0.0]
-
-
-@contextmanager
-def serving(reply: str) -> Iterator[str]:
-    """A fake endpoint in a thread of its own, for a command that has its own event loop."""
-    loop, ready = asyncio.new_event_loop(), threading.Event()
-    server = FakeChat(lambda messages: reply)
-
-    async def start() -> None:
-        await server.__aenter__()
-        ready.set()
-
-    def serve() -> None:
-        loop.run_until_complete(start())
-        loop.run_forever()
-
-    thread = threading.Thread(target=serve)
-    thread.start()
-    assert ready.wait(30)
-    try:
-        yield f"{server.url}/v1"
-    finally:
-        asyncio.run_coroutine_threadsafe(server.__aexit__(None, None, None), loop).result(30)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 @pytest.mark.parametrize(

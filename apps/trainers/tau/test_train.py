@@ -30,8 +30,9 @@ SHIPPED_POLICY = METHOD.shipped
 train = partial(train_method, "tau")
 
 OPTIONS = {
-    "agent_strategy", "engine_deadline_s", "env", "include_failing_ground_truth",
-    "max_format_errors", "max_turns", "objective", "on_rewrite", "prompt", "several_calls",
+    "agent_strategy", "engine_deadline_s", "env", "include_failing_ground_truth", "judge",
+    "judge_cache", "keep_trajectory", "max_errors", "max_format_errors", "max_steps", "max_turns",
+    "nl_assertions", "objective", "on_rewrite", "prompt", "several_calls", "strict", "task_set",
     "task_split", "tool_format", "user", "user_deadline_s",
 }  # fmt: skip
 
@@ -74,6 +75,9 @@ def test_a_dry_run_prints_the_resolved_configuration_and_nothing_else(
         (["--calculate-per-token-loss", "--objective", "turn-mean"], "leave one of them out"),
         (["--rollout-max-context-len", "200"], "the longest first prompt takes 129 tokens"),
         (["--agent-strategy", "few-shot"], "the longest first prompt takes"),
+        (["--env", "tau2-airline"], "prompt: compact shows retail of τ-bench alone"),
+        (["--env", "tau2-retail", "--prompt", "full"], "a judge must find"),
+        (["--env", "tau2-airline", "--prompt", "full"], "the longest first prompt takes 5071"),
         (["--user.strategy", "llm", "--user.key-env", "NOT_SET"], "variable NOT_SET is not set"),
         (["--user.strategy", "llm", "--user.sglang", "m"], "leave key-env out|through slime"),
     ],
