@@ -13,13 +13,16 @@ import tokendelta
 from sandbox import Sandbox, SandboxUnavailable
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError
+from turnwise.method import Services
 from turnwise.models import ModelConfig, make_models
 from turnwise.preflight import Check, Line, fail, note, ok, skip
 from turnwise.retrieval import SearchClient, read_documents
 from turnwise.rows.reader import read_rows
 
+from apps.trainers.toolorchestra.customer_task import CustomerTask
+from apps.trainers.toolorchestra.customers import Customers
 from apps.trainers.toolorchestra.options import JUDGE, ToolOrchestraOptions
-from apps.trainers.toolorchestra.task import Task
+from apps.trainers.toolorchestra.rows import AnyTask
 
 if TYPE_CHECKING:
     from turnwise.launch.plan import Plan
@@ -38,6 +41,7 @@ def make_checks(method: ToolOrchestraMethod, plan: Plan) -> dict[str, Check]:
         "data": lambda: check_data(method, plan),
         "experts": lambda: check_experts(options, plan),
         "search": lambda: check_search(options),
+        "customer": lambda: check_customer(options),
         "sandbox": lambda: check_sandbox(options),
         "template": lambda: check_template(method, plan),
     }
@@ -58,10 +62,12 @@ def check_data(method: ToolOrchestraMethod, plan: Plan) -> Iterator[Line]:
             continue
         models = Counter(expert.model for task in tasks for expert in task.experts)
         named = ", ".join(f"{model} in {count}" for model, count in models.most_common())
-        yield ok(name, f"{path}: {len(tasks)} questions; lines of their tables: {named}")
+        customers = sum(isinstance(task, CustomerTask) for task in tasks)
+        kinds = f"{len(tasks) - customers} questions and {customers} customers"
+        yield ok(name, f"{path}: {kinds}; lines of their tables: {named}")
 
 
-def read_tasks(method: ToolOrchestraMethod, path: str, plan: Plan) -> list[Task]:
+def read_tasks(method: ToolOrchestraMethod, path: str, plan: Plan) -> list[AnyTask]:
     """The rows of a data file, under the keys that slime's flags name.
 
     Raises:
@@ -154,6 +160,27 @@ async def _searches(url: str) -> Line:
     return ok("search", f"{url} answers")
 
 
+def check_customer(options: ToolOrchestraOptions) -> Line:
+    """Whether the customers' model answers, where they have one."""
+    strategy = options.customer.strategy
+    if strategy == "offline":
+        return ok("customer", "needs no model")
+    if options.customer.sglang:
+        return ok("customer", f"slime serves {options.customer.sglang}; it is asked at the start")
+    return asyncio.run(_customer_answers(options))
+
+
+async def _customer_answers(options: ToolOrchestraOptions) -> Line:
+    customers = Customers(options.customer, Services())
+    try:
+        await customers.check()
+    except BoundaryError as error:
+        return fail("customer", str(error), "look at [toolorchestra.customer] and at its server")
+    finally:
+        await customers.close()
+    return ok("customer", f"{options.customer.model} answers")
+
+
 def check_sandbox(options: ToolOrchestraOptions) -> Line:
     """Which walls hold on this machine."""
     if not options.run_code:
@@ -203,8 +230,8 @@ def check_template(method: ToolOrchestraMethod, plan: Plan) -> Line:
     return ok("template", f"it takes the policy's messages; {found}")
 
 
-def _readable(method: ToolOrchestraMethod, plan: Plan) -> Sequence[Task]:
-    tasks: list[Task] = []
+def _readable(method: ToolOrchestraMethod, plan: Plan) -> Sequence[AnyTask]:
+    tasks: list[AnyTask] = []
     for path in data_files(plan).values():
         try:
             tasks += read_tasks(method, path, plan)

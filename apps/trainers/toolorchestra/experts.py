@@ -18,15 +18,17 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError
-from turnwise.models import Answer, FrozenModel, Message
+from turnwise.models import Act, ActingModel, Answer, FrozenModel, Message
 from turnwise.run.jsonl import append_row, plain, read_rows
 
 from apps.trainers.toolorchestra.options import BreakerOptions
+
+AnswerT = TypeVar("AnswerT")
 
 
 class BreakerOpen(BoundaryError):
@@ -49,7 +51,7 @@ class Breaker:
         self._until: float | None = None
         self._last = ""
 
-    async def run(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def run(self, ask: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
         """What `ask` gives.
 
         Raises:
@@ -173,6 +175,26 @@ class Experts:
             return await ask(), False
         identity = self._identities.get(name, name)
         return await self._cache.get(identity, [dict(one) for one in messages], ask)
+
+    async def act(
+        self,
+        name: str,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        seed: int,
+    ) -> Act:
+        """An expert's words or native calls where it stands in for the policy; never cached, since
+        no two conversations are one.
+
+        Raises:
+            BoundaryError: at `Boundary.ENGINE`, there are none, or it can't be given tools.
+        """
+        model = self._models[name]
+        if not isinstance(model, ActingModel):
+            raise BoundaryError(Boundary.ENGINE, f"{name} can't be given tools")
+        acting = model
+        return await self._breakers[name].run(lambda: acting.act(messages, tools, seed=seed))
 
     def metrics(self) -> dict[str, float]:
         """`expert/breaker_opened` and `expert/cache_hits`, totals since the start."""

@@ -49,6 +49,11 @@ class History:
         for message in opening:
             self._add(message, "prompt")
 
+    def add(self, message: Mapping[str, Any], *, author: str) -> None:
+        """Something that stays, for the next prompt: what a customer says."""
+        self._tokens += self._count(message["content"])
+        self._add(message, author)
+
     def add_result(self, message: Mapping[str, Any], *, author: str) -> None:
         """What came of a turn, for the next prompt."""
         tokens = self._count(message["content"])

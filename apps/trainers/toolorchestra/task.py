@@ -20,7 +20,7 @@ from apps.trainers.toolorchestra.tables import (
     undashed,
 )
 
-__all__ = ["Defaults", "Task", "to_task"]
+__all__ = ["Defaults", "Task", "read_budget", "to_task"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def to_task(row: Row, defaults: Defaults) -> Task:
             experts,
             f"{where}: metadata.preferences",
         ),
-        budget=_budget(metadata.get("budget"), where),
+        budget=read_budget(metadata.get("budget"), where),
         eid=_eid(metadata.get("eid"), where),
     )
 
@@ -105,7 +105,12 @@ def _check_tools(experts: tuple[Expert, ...], where: str) -> None:
         )
 
 
-def _budget(value: object, where: str) -> Budget | None:
+def read_budget(value: object, where: str) -> Budget | None:
+    """The budget of a row; None where it has none.
+
+    Raises:
+        ConfigError: naming the row.
+    """
     if value is None:
         return None
     if not isinstance(value, Mapping):

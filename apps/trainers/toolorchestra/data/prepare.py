@@ -197,6 +197,7 @@ def _line(path: Path, data: DataSet, written: int) -> str:
         parts.append(f"lines of other models left out: {lines}")
     if found.unanswered:
         parts.append(f"{found.unanswered} rows left out that nobody answers then")
+    parts += [f"{found.pictures} rows with a picture left out"] * bool(found.pictures)
     if found.turned:
         parts.append(f"{found.turned} negative weights of cost or latency written as savings")
     dropped = ", ".join(name for name, count in found.dropped_weights.items() if count)

@@ -10,7 +10,9 @@
 | `metadata.pref_vec`             | `metadata.preferences`                                        |
 | `metadata.category`             | `qa` is written; `func_call` is counted by its domain         |
 
-What stands in `metadata` may stand at the top of a row as well, and be JSON written as a string.
+FRAMES (`Prompt`, `Answer`) and HLE (`question`, `answer`, `image`) are read as they are published;
+keys are read in any case. What stands in `metadata` may stand at the top of a row as well, and be
+JSON written as a string.
 Weights of cost and latency are published with either sign for the same wish; ours say what a saving
 is worth and are written without it. Weights of models hold for all of their roles; weights of
 features that a row does not have are left out. Both are counted.
@@ -83,6 +85,7 @@ class Found:
         dropped_weights: Weights of no feature, by name.
         unplayed: Lines of tables with models that the run does not have, by model.
         unanswered: Rows that nobody answers without those.
+        pictures: Rows with a picture, which no expert is shown.
     """
 
     read: int = 0
@@ -91,6 +94,7 @@ class Found:
     dropped_weights: Counter[str] = field(default_factory=Counter)
     unplayed: Counter[str] = field(default_factory=Counter)
     unanswered: int = 0
+    pictures: int = 0
 
 
 def read_rows(path: Path, found: Found, models: Sequence[str] = ()) -> Iterator[Row]:
@@ -120,6 +124,9 @@ def _row(record: Record, found: Found, models: Sequence[str]) -> Row | None:
     domain = str(facts.get("domain") or eid.partition("____")[0] if "____" in eid else "")
     if facts.get("category", "qa") == "func_call":
         found.calls[domain or "without a domain"] += 1
+        return None
+    if values.get("image"):
+        found.pictures += 1
         return None
     key = next((one for one in QUESTION_KEYS if values.get(one)), None)
     if key is None:

@@ -175,7 +175,7 @@ def demonstrated(seed: int, count: int) -> Iterator[Row]:
 
 async def play(
     row: Row,
-    method: Method[Any, Task],
+    method: Method[Any, Any],
     tokenizer: Any,
     profile: tokendelta.Profile,
     *,
@@ -203,7 +203,7 @@ async def play(
 
 
 async def record(
-    method: Method[Any, Task],
+    method: Method[Any, Any],
     tokenizer: Any,
     profile: tokendelta.Profile,
     *,

@@ -123,4 +123,4 @@ def test_no_sandbox_is_needed_where_no_program_runs() -> None:
 def test_the_method_s_checks_are_these() -> None:
     made: Any = Flags()
     names = list(METHOD(ToolOrchestraOptions()).checks(made))
-    assert names == ["data", "experts", "search", "sandbox", "template"]
+    assert names == ["data", "experts", "search", "customer", "sandbox", "template"]

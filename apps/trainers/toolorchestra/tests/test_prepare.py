@@ -124,6 +124,21 @@ def test_questions_without_experts_have_those_of_the_run(tmp_path: Path) -> None
     assert row == {"prompt": "Who?", "label": "Ada", "metadata": {"id": "7"}}
 
 
+def test_frames_and_hle_are_read_as_they_are_published(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frames = {"Unnamed: 0": 3, "Prompt": "Who?", "Answer": "Ada", "wiki_links": "['https://a']"}
+    hle = {"id": "66e8", "question": "Which?", "image": "", "answer": "B", "answer_type": "exact"}
+    seen = {**hle, "id": "66e9", "image": "data:image/png;base64,AAAA"}
+    files = [write(tmp_path / "frames.jsonl", frames), write(tmp_path / "hle.jsonl", hle, seen)]
+    run(tmp_path, "--eval", *files)
+    [row] = read(tmp_path / "out/frames.jsonl")
+    assert (row["prompt"], row["label"]) == ("Who?", "Ada")
+    [row] = read(tmp_path / "out/hle.jsonl")
+    assert row == {"prompt": "Which?", "label": "B", "metadata": {"id": "66e8"}}
+    assert "1 rows with a picture left out" in capsys.readouterr().out
+
+
 def test_what_the_policy_is_told_of_a_model_is_written_into_the_table(tmp_path: Path) -> None:
     abilities = tmp_path / "abilities.json"
     abilities.write_text('{"N": "long sums"}')

@@ -45,6 +45,7 @@ def test_a_report_has_all_of_its_parts(tmp_path: Path, snapshot: SnapshotAsserti
 def test_a_method_has_two_numbers_set_against_each_other(tmp_path: Path) -> None:
     picture = Picture(title="Pareto", x="usd", y="correct", points={"always the best": (4.0, 0.9)})
     folder = run_folder(tmp_path)
+    folder.metrics.unlink()
     for step, usd, correct in ((0, 3.0, 0.4), (8, 2.0, 0.6), (16, 1.0, 0.8)):
         found = {"usd": MetricMean(usd, 4), "correct": MetricMean(correct, 4)}
         row = eval_row(step=step, metrics=found, pictures=[picture])

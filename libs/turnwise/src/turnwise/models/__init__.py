@@ -39,13 +39,15 @@ a helper is everybody else who is asked: users, judges, experts.
 from turnwise.models.chat import ChatModel
 from turnwise.models.config import JudgeModelConfig, ModelConfig, UserModelConfig
 from turnwise.models.engine import EngineModel
-from turnwise.models.protocol import Answer, FrozenModel, Message
+from turnwise.models.protocol import Act, ActingModel, Answer, FrozenModel, Message
 from turnwise.models.recorded import recorded
 from turnwise.models.registry import Models, make_models
 from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text, without_scratchpad
 
 __all__ = [
     "KNOWN_MARKERS",
+    "Act",
+    "ActingModel",
     "Answer",
     "ChatModel",
     "EngineModel",

@@ -10,7 +10,7 @@ from turnwise.episode import Boundary, BoundaryError
 from turnwise.limiter import Limiter
 from turnwise.models.client import CHECK_DEADLINE_S, ChatClient
 from turnwise.models.config import ModelConfig
-from turnwise.models.protocol import Answer, Message
+from turnwise.models.protocol import Act, Answer, Message
 from turnwise.models.text import KNOWN_MARKERS, Markers, plain_text
 from turnwise.spend import Spend
 
@@ -83,6 +83,31 @@ class ChatModel:
         self.truncated += reply.finish == "length"
         text = plain_text(reply.text, self._markers)
         return Answer(text, reply.read_tokens, reply.written_tokens, reply.finish)
+
+    async def act(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        seed: int | None = None,
+    ) -> Act:
+        """See `ActingModel`."""
+        extra = self._extra() | ({} if seed is None else {"seed": seed})
+        try:
+            reply = await self.client.complete(
+                plain_messages(messages, self._markers), tools=tools, extra=extra
+            )
+        except BoundaryError as error:
+            self.failures += 1
+            raise renamed(error, self.name, self.config.boundary) from error
+        self.truncated += reply.finish == "length"
+        return Act(
+            plain_text(reply.text, self._markers),
+            tuple((call.name, call.arguments) for call in reply.tool_calls),
+            reply.read_tokens,
+            reply.written_tokens,
+            reply.finish,
+        )
 
     @property
     def spend(self) -> Spend:

@@ -26,6 +26,55 @@ class Answer:
     finish: str = "stop"
 
 
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What a frozen model said or called where it was given tools.
+
+    Attributes:
+        text: The words, as of `Answer`; "" where it calls alone.
+        calls: Name and arguments of each call in order; arguments as the model's side gave them,
+            JSON text that may be none.
+        read_tokens, written_tokens, finish: As of `Answer`.
+    """
+
+    text: str
+    calls: tuple[tuple[str, str], ...] = ()
+    read_tokens: int = 0
+    written_tokens: int = 0
+    finish: str = "stop"
+
+
+@runtime_checkable
+class ActingModel(Protocol):
+    """A frozen model that can be given tools.
+
+    Attributes:
+        name: Of its role.
+    """
+
+    name: str
+
+    async def act(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        seed: int | None = None,
+    ) -> Act:
+        """Words or calls in answer to a conversation.
+
+        Args:
+            messages: As of `FrozenModel.ask`; with `tool_calls`, whose arguments are JSON text, and
+                `tool_call_id`, as OpenAI has them.
+            tools: OpenAI function schemas.
+            seed: As of `FrozenModel.ask`.
+
+        Raises:
+            BoundaryError: there is neither; never for what they say.
+        """
+        ...
+
+
 @runtime_checkable
 class FrozenModel(Protocol):
     """A model that is asked and not trained, or rules in its place.
