@@ -214,8 +214,10 @@ async def test_what_can_not_be_done_is_refused_with_the_reason(
 async def test_rollouts_that_are_sampled_ahead_are_not_contradicted(
     asking: Asking, command: str, arguments: dict[str, str]
 ) -> None:
-    asking.asked = {1: [(command, arguments), ("set", {"lr": "1e-4"})]}
-    folder = await asking.run(num_rollout=3, save_interval=100, rollout_lag=1, use_tis=True)
+    asking.asked = {1: [(command, arguments), ("set", {"lr": "1e-6"})]}
+    folder = await asking.run(
+        num_rollout=3, save_interval=100, rollout_lag=1, use_tis=True, lr=1e-5
+    )
     assert [answer for _, answer, _ in ends(folder)] == ["refused", "done"]
     assert "with --rollout-lag 1" in said(folder)
 

@@ -176,7 +176,7 @@ class LocalControl:
                 self._check_drop(task)
                 self._cancel(task)
         self._due.append(request)
-        self._answer(request, "noted", "after this step")
+        self._answer(request, "noted", "now" if self._paused is not None else "after this step")
 
     def _check_drop(self, task: str) -> None:
         tasks = self._trainer.experiment.train_tasks
