@@ -207,6 +207,21 @@ async def test_what_can_not_be_done_is_refused_with_the_reason(
     assert why in said(folder)
 
 
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [("set", {"rollout-temperature": "0.5"}), ("drop", {"task-ab": ""})],
+)
+async def test_rollouts_that_are_sampled_ahead_are_not_contradicted(
+    asking: Asking, command: str, arguments: dict[str, str]
+) -> None:
+    asking.asked = {1: [(command, arguments), ("set", {"lr": "1e-6"})]}
+    folder = await asking.run(
+        num_rollout=3, save_interval=100, rollout_lag=1, use_tis=True, lr=1e-5
+    )
+    assert [answer for _, answer, _ in ends(folder)] == ["refused", "done"]
+    assert "with --rollout-lag 1" in said(folder)
+
+
 async def test_what_was_asked_of_an_ended_process_is_not_done_later(asking: Asking) -> None:
     asking.asked = {3: [("stop", {})]}
     with pytest.raises(Interrupted):

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from turnwise.episode import Boundary, BoundaryError, Ending
 from turnwise.run.metrics import (
+    EventRow,
     MetricMean,
     MetricsRow,
     SlimeRow,
@@ -18,6 +19,8 @@ from turnwise.run.metrics import (
 
 from .episodes import episode
 from .rows import eval_row, train_row
+
+EVENT = EventRow(step=3, event="stall", at=1.5, seconds=90.0, text="no episode has ended")
 
 
 def test_the_names_of_a_training_row_are_frozen() -> None:
@@ -83,7 +86,11 @@ def test_a_mean_is_over_the_episodes_that_have_the_number() -> None:
     assert metric_means([{"turns": math.nan}]) == {}
 
 
-@pytest.mark.parametrize("made", [train_row(), eval_row()])
+def test_the_names_of_an_event_row_are_frozen() -> None:
+    assert list(as_row(EVENT)) == ["step", "kind", "event", "at", "seconds", "text"]
+
+
+@pytest.mark.parametrize("made", [train_row(), eval_row(), EVENT])
 def test_a_row_comes_back_from_the_file_as_it_was(made: MetricsRow) -> None:
     assert parse_row(json.loads(json.dumps(as_row(made)))) == made
 

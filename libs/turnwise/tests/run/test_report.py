@@ -16,8 +16,10 @@ from turnwise.config import ConfigError
 from turnwise.report import load as load_module
 from turnwise.report import sections, viewer, write_eval_report, write_report
 from turnwise.report.load import halving
+from turnwise.run.control import HISTORY, Outcome
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import MetricMean, Picture, SlimeRow, as_row
+from turnwise.run.jsonl import append_rows
+from turnwise.run.metrics import EventRow, MetricMean, Picture, SlimeRow, as_row
 from turnwise.run.summary import write_summary
 from turnwise.trials import Estimate
 
@@ -66,6 +68,29 @@ def test_the_verdict_stands_on_top_with_what_it_means(tmp_path: Path) -> None:
     verdict = page.text.index("It learned: held-out score 46.0 ± 4.0 % → 66.0 ± 4.0 %")
     claim = page.text.index("Held-out tasks share no order")
     assert verdict < claim < page.text.index("Curves")
+
+
+def test_stalls_and_requests_stand_in_the_report_in_order_of_time(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    late = Outcome(
+        request="a",
+        at=2e9,
+        step=2,
+        command="set",
+        arguments={"lr": "1e-5"},
+        by=f"ann {EVIL}",
+        answer="done",
+    )
+    noted = msgspec.structs.replace(late, answer="noted")
+    append_rows(folder.path / HISTORY, [msgspec.to_builtins(one) for one in (noted, late)])
+    event = EventRow(step=1, event="stall", at=1e9, seconds=90.0, text=f"nothing ends {EVIL}")
+    folder.append_metrics(as_row(event))
+    page = Page.read(write_report(folder.path))
+    assert "What happened" in page.headings
+    text = page.text[page.text.index("What happened") :]
+    assert text.index("nothing ends") < text.index("set lr 1e-5")
+    assert text.count("set lr 1e-5") == 1 and "ann" in text
+    assert not any(tag == "img" for tag, _ in page.tags)
 
 
 def test_the_same_folder_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -10,9 +10,12 @@ from run.episodes import message, segment
 from run.pages import add_trace, run_folder, summary
 from run.rows import eval_row, train_row
 from runs.answering import answering
+from turnwise.inflight import playing, waiting
 from turnwise.report import write_report
+from turnwise.run.control import make_request, record_outcome
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import as_row
+from turnwise.run.metrics import EventRow, as_row
+from turnwise.run.status import StatusWriter
 from turnwise.run.summary import write_summary
 
 from view.browser import CHROMIUM, Page, browser
@@ -154,6 +157,11 @@ async def test_text_of_a_model_is_never_markup(tmp_path: Path) -> None:
     folder.append_metrics(as_row(eval_row(scores={HOSTILE: [1.0]}, **bad)))
     for step in (1, 2):
         folder.append_metrics(as_row(train_row(step=step, **bad)))
+    event = EventRow(step=1, event=HOSTILE, at=0.0, seconds=1.0, text=HOSTILE)
+    folder.append_metrics(as_row(event))
+    record_outcome(folder.path, make_request("pause", by=HOSTILE), "refused", HOSTILE)
+    with playing(HOSTILE, HOSTILE, HOSTILE), waiting(HOSTILE):
+        StatusWriter(folder.path, backend="local").tick()
     said = {"answer": HOSTILE, "user": HOSTILE, "tool": HOSTILE, "info": {HOSTILE: HOSTILE}}
     for number in range(2):
         ids = {"rollout_id": f"{HOSTILE}/{number}", "task_id": HOSTILE}
@@ -167,6 +175,7 @@ async def test_text_of_a_model_is_never_markup(tmp_path: Path) -> None:
         await page.click("#runs tbody a")
         await page.until("!!document.querySelector('#config')")
         assert HOSTILE in await page.value("document.querySelector('#config').textContent")
+        assert HOSTILE in await page.value("document.querySelector('#status').textContent")
         await page.click("header a")
         await page.until(f"{EPISODES} == 2")
         await page.click("#episodes tbody td a")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -27,6 +27,7 @@ from turnwise.local.options import MAX_COUNT
 from turnwise.local.trainer import Trainer
 from turnwise.run.control import (
     Inbox,
+    Outcome,
     Request,
     changes,
     check_request,
@@ -120,8 +121,7 @@ class LocalControl:
         for change in changes(self._inbox.history):
             if change.step <= step and change.request not in self._made:
                 self._made.add(change.request)
-                self._change(change.command, change.arguments)
-                self._progress.say(f"as before: {in_words(change)}")
+                self._again(change)
         while True:
             while self._due:
                 await self._do(self._due.popleft(), evaluate, save)
@@ -130,11 +130,22 @@ class LocalControl:
                 return
             await asyncio.sleep(LOOK_S)
 
+    def _again(self, change: Outcome) -> None:
+        """Makes a change that an earlier process of the run has made."""
+        try:
+            self._change(change.command, change.arguments)
+        except ConfigError as error:
+            self._progress.say(f"not as before: {error}")
+        else:
+            self._progress.say(f"as before: {in_words(change)}")
+
     def _take(self, request: Request) -> None:
         try:
             check_request(request, "local")
             if request.command == "stacks":
                 self._answer(request, "done", str(self.writer.dump_stacks()))
+            elif request.command == "stop" and self.stopping is not None:
+                raise ConfigError("stop: it was asked for already")
             elif request.command == "stop":
                 self.stopping = request
                 self._answer(request, "noted", "after the step or the evaluation under way")
@@ -148,17 +159,24 @@ class LocalControl:
 
     def _note(self, request: Request) -> None:
         """Keeps a request for `between`. Raises ConfigError where it can't be done then."""
+        keys = {_dashed(key): text for key, text in request.arguments.items()}
+        ahead = self._trainer.options.rollout_lag
+        if ahead and (request.command == "drop" or "rollout-temperature" in keys):
+            raise ConfigError(
+                f"{request.command}: with --rollout-lag {ahead} the rollouts of the next step are"
+                " sampled by then; another temperature or task would not match them"
+            )
         if request.command == "set":
-            if any(key.endswith("spend-cap-usd") for key in map(_dashed, request.arguments)):
+            if any(key.endswith("spend-cap-usd") for key in keys):
                 raise ConfigError("set: a spend cap is set at once; ask for it by itself")
-            for key, text in request.arguments.items():
-                _value(_dashed(key), text)
+            for key, text in keys.items():
+                _value(key, text)
         if request.command == "drop":
             for task in request.arguments:
                 self._check_drop(task)
                 self._cancel(task)
         self._due.append(request)
-        self._answer(request, "noted", "after this step")
+        self._answer(request, "noted", "now" if self._paused is not None else "after this step")
 
     def _check_drop(self, task: str) -> None:
         tasks = self._trainer.experiment.train_tasks
@@ -201,7 +219,7 @@ class LocalControl:
         self._answer(request, "done", said)
         self._progress.say(f"{in_words(request)}, asked by {request.by}")
 
-    def _change(self, command: str, arguments: Any) -> None:
+    def _change(self, command: str, arguments: Mapping[str, str]) -> None:
         for name, text in arguments.items():
             if command == "set" and _dashed(name).endswith("spend-cap-usd"):
                 set_spend_cap(name, text)

@@ -43,7 +43,10 @@ def runs(argv: Sequence[str]) -> int:
     parts = parser.add_subparsers(dest="command", required=True)
     listing = parts.add_parser("list", help="the runs in a folder")
     listing.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
-    status = parts.add_parser("status", help="what a run does, waits for and was asked")
+    status = parts.add_parser(
+        "status",
+        help="what a run does, waits for and was asked; with --stacks where each task stands",
+    )
     status.add_argument("run_dir", type=Path)
     status.add_argument(
         "--stacks", action="store_true", help="have it write the stacks of its tasks and threads"

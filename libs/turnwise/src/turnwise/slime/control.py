@@ -109,26 +109,24 @@ class ClusterControl:
         if now - self._asked_engines >= ENGINES_S:
             self._asked_engines = now
             self._ask_router(now)
-        engines = [
-            LifeSign(f"engine {url}", now - at, said) for url, (at, said) in self._engines.items()
-        ]
+        engines = [LifeSign(name, now - at, said) for name, (at, said) in self._engines.items()]
         return [*engines, *read_signs(self._files.path)]
 
     def _ask_router(self, now: float) -> None:
-        address = f"{self._router}/workers"
+        router = f"router {self._router}"
         try:
-            with _DIRECT.open(address, timeout=ENGINES_DEADLINE_S) as answer:
+            with _DIRECT.open(f"{self._router}/workers", timeout=ENGINES_DEADLINE_S) as answer:
                 workers = json.load(answer)["workers"]
+            self._engines[router] = (now, "")
             for one in workers:
+                name = f"engine {one['url']}"
                 healthy = one.get("is_healthy", True)
-                before = self._engines.get(one["url"], (now, ""))[0]
+                before = self._engines.get(name, (now, ""))[0]
                 found = (now, "") if healthy else (before, "the router calls it unhealthy")
-                self._engines[one["url"]] = found
+                self._engines[name] = found
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            at = self._engines.get(self._router, (now, ""))[0]
-            self._engines[self._router] = (at, f"{type(error).__name__}: {error}"[:200])
-        else:
-            self._engines.pop(self._router, None)
+            at = self._engines.get(router, (now, ""))[0]
+            self._engines[router] = (at, f"{type(error).__name__}: {error}"[:200])
 
     def _stalled(self, text: str, seconds: float, over: bool) -> None:
         self._files.append_event(self.writer.step, text, seconds, over=over)
