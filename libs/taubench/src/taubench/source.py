@@ -14,23 +14,18 @@ litellm, openai and a credential, and its test splits and user tables hold more 
 
 from __future__ import annotations
 
-import builtins
-import importlib.abc
-import importlib.machinery
-import importlib.metadata
-import importlib.util
 import json
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol, cast
 
+from taubench.package import Distribution, Package
+from taubench.package import SourceError as SourceError
 from taubench.task import Action
 
-PACKAGE = "tau-trait"
-VERSION = "0.1.1"
+TAU_TRAIT = Distribution("tau-trait", "0.1.1", "tau_trait")
 SPLITS: Mapping[str, Mapping[str, int]] = {
     "retail": {"train": 500, "dev": 20, "test": 115},
     "airline": {"test": 50},
@@ -52,10 +47,6 @@ _USERS_NOT_UPSTREAM = {
 _lock = threading.RLock()
 
 Record = dict[str, Any]
-
-
-class SourceError(RuntimeError):
-    """tau-trait is missing, of another version, or not as expected."""
 
 
 class Tool(Protocol):
@@ -96,83 +87,29 @@ class DomainFiles:
     tables: Mapping[str, dict[str, Record]]
 
 
-class _Package:
-    """The files of tau_trait, run without importing the package."""
-
-    def __init__(self) -> None:
-        spec = importlib.util.find_spec("tau_trait")
-        if spec is None or not spec.submodule_search_locations:
-            raise SourceError(f"{PACKAGE} is not installed: install {PACKAGE}=={VERSION}")
-        try:
-            found = importlib.metadata.version(PACKAGE)
-        except importlib.metadata.PackageNotFoundError:
-            found = "without metadata"
-        if found != VERSION:
-            raise SourceError(f"{PACKAGE} {found} is installed: install {PACKAGE}=={VERSION}")
-        self._root = spec.submodule_search_locations[0]
-        self._loader = cast(importlib.abc.ResourceLoader, spec.loader)
-        types = SimpleNamespace(Task=RawTask, Action=Action)
-        self._modules: dict[str, SimpleNamespace] = {"tau_trait.types": types}
-        self._builtins = {**vars(builtins), "__import__": self._import}
-
-    def read(self, *parts: str) -> bytes:
-        path = os.path.join(self._root, *parts)
-        try:
-            return self._loader.get_data(path)
-        except OSError as error:
-            raise SourceError(f"{PACKAGE} {VERSION} lacks {'/'.join(parts)}: {error}") from error
-
-    def run(self, name: str) -> SimpleNamespace:
-        """Runs the module once and returns its namespace."""
-        if name not in self._modules:
-            *folders, _ = name.split(".")[1:]
-            spec = importlib.machinery.PathFinder.find_spec(
-                name, [os.path.join(self._root, *folders)]
-            )
-            if spec is None or spec.loader is None:
-                raise SourceError(f"{PACKAGE} {VERSION} lacks the module {name}")
-            code = cast(importlib.abc.InspectLoader, spec.loader).get_code(name)
-            assert code is not None
-            upstream = "tau_bench" + name.removeprefix("tau_trait")
-            namespace = {
-                "__name__": upstream,
-                "__package__": name if spec.submodule_search_locations else name.rpartition(".")[0],
-                "__builtins__": self._builtins,
-            }
-            exec(code, namespace)
-            self._modules[name] = SimpleNamespace(**namespace)
-        return self._modules[name]
-
-    def _import(
-        self,
-        name: str,
-        globals: Mapping[str, object] | None = None,
-        locals: Mapping[str, object] | None = None,
-        fromlist: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> object:
-        if level:
-            assert globals is not None
-            name = importlib.util.resolve_name("." * level + name, str(globals["__package__"]))
-        if name.partition(".")[0] != "tau_trait":
-            return builtins.__import__(name, globals, locals, fromlist or (), level)
-        allowed = name in ("tau_trait.types", "tau_trait.envs.tool") or name.startswith(
-            tuple(f"tau_trait.envs.{domain}.tools" for domain in SPLITS)
-        )
-        if not allowed or not fromlist:
-            raise ImportError(f"{name} is not among the modules that turnwise reads of {PACKAGE}")
-        return self.run(name)
+def _wanted(name: str) -> bool:
+    tools = tuple(f"tau_trait.envs.{domain}.tools" for domain in SPLITS)
+    return name in ("tau_trait.types", "tau_trait.envs.tool") or name.startswith(tools)
 
 
-_package: _Package | None = None
+def _stand_ins(root: str) -> Mapping[str, SimpleNamespace]:
+    return {"tau_trait.types": SimpleNamespace(Task=RawTask, Action=Action)}
+
+
+_package: Package | None = None
 _domains: dict[str, DomainFiles] = {}
 _raw_tasks: dict[tuple[str, str], tuple[RawTask, ...]] = {}
 
 
-def _open_package() -> _Package:
+def _open_package() -> Package:
     global _package
     if _package is None:
-        _package = _Package()
+        _package = Package(
+            TAU_TRAIT,
+            stand_ins=_stand_ins,
+            runs=_wanted,
+            known_as=lambda name: "tau_bench" + name.removeprefix("tau_trait"),
+        )
     return _package
 
 

@@ -101,7 +101,7 @@ print([name for name in sys.modules if name.partition(".")[0] in unwanted])
 
 
 def test_a_module_that_is_not_wanted_is_refused() -> None:
-    package = source._Package()
+    package = source._open_package()
     for name in ("tau_trait.envs.user", "tau_trait.envs", "tau_trait"):
         with pytest.raises(ImportError, match="not among the modules"):
             package._import(name, fromlist=("x",))

@@ -21,8 +21,8 @@ from taubench.tau2 import (
     task_from_json,
     transfer_baseline,
 )
-from taubench.tau2 import source as tau2_source
 from taubench.tau2.pins import PINS
+from taubench.tau2.source import TASK_FILES, read_data
 
 from . import upstream
 
@@ -73,8 +73,7 @@ def test_the_corrected_tasks_are_the_benchmarks_by_their_git_blobs() -> None:
     # git hash-object of the files in the benchmark's repository, version 1.0.0 and later.
     blobs = {"airline": "ea4ff5e3f5e3", "retail": "e95a9f898b2d"}
     for domain, blob in blobs.items():
-        package = tau2_source._package(tau2_source._TASK_FILES[domain, "v1.0"])
-        content = package.read(f"{domain}/tasks.json")
+        content = read_data(f"{domain}/tasks.json", TASK_FILES[domain, "v1.0"])
         found = hashlib.sha1(b"blob %d\0%b" % (len(content), content)).hexdigest()
         assert found[:12] == blob
         assert (f"tau2-{domain}-mcp-eval", f"{domain}/tasks.json") in PINS

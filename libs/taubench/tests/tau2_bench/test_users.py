@@ -217,6 +217,8 @@ async def test_what_the_agent_asks_for_is_done_on_the_phone(said: str, call: str
     [
         "I have enabled roaming on your line.",
         "I will now check your account.",
+        "Now I will enable data roaming on your line.",
+        "First, we've turned mobile data on for your plan.",
         "Airplane mode can be a reason for this.",
         "Your bill is 65 dollars. Do you agree to pay it?",
         "",

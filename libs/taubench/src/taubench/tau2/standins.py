@@ -85,14 +85,14 @@ def _uuid4() -> SimpleNamespace:
     return SimpleNamespace(hex=next(_ids.get()))
 
 
-def stand_ins(data: Path) -> dict[str, SimpleNamespace]:
+def stand_ins(root: str) -> dict[str, SimpleNamespace]:
     """Namespaces by the name of the module that they replace.
 
     Args:
-        data: The package's folder `data`; only names of files are made of it.
+        root: The package's folder; only names of files are made of it.
     """
     utils = {
-        "DATA_DIR": data,
+        "DATA_DIR": Path(root, "data"),
         "dump_file": _not_read,
         "get_dict_hash": sha256_of,
         "get_pydantic_hash": lambda model: sha256_of(model.model_dump()),
