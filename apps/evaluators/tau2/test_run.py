@@ -134,7 +134,15 @@ def test_two_evaluations_are_compared_task_by_task(
     engine.played.clear()
     engine.idle = lambda task, trial: False
     assert evaluate(argv(other, "--compare-with", str(one))) == 0
-    assert "+50.0" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "+50.0" in out and "Not like for like" not in out
+    # Another user is another benchmark.
+    row = json.loads((one / "metrics.jsonl").read_text())
+    row["services"]["tasks"] = "tau2-telecom-solo, version 0"
+    (one / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    again = tmp_path / "again"
+    assert evaluate(["--compare", str(one), str(other), "--run-dir", str(again)]) == 0
+    assert "Not like for like: tasks tau2-telecom-solo, version 0 and" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

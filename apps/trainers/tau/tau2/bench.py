@@ -17,7 +17,6 @@ from taubench.tau2 import (
     noop_baseline,
     supports_solo,
     system_prompt,
-    tool_schemas,
     transfer_baseline,
 )
 from taubench.tau2.users import UserConfig, UserMaker
@@ -42,6 +41,7 @@ from apps.trainers.tau.tau2.jobs import (
     split_names,
     task_set_of,
     tasks_of,
+    tools_of,
 )
 from apps.trainers.tau.users import ask_users, made_here
 
@@ -133,7 +133,7 @@ class Tau2Bench(Method[TauOptions, Job]):
     def tools(self) -> Sequence[Mapping[str, Any]]:
         """See `Method`."""
         domain, solo = place(self.options.env)
-        return tool_schemas(domain, self.task_set, solo=solo)
+        return tools_of(domain, self.task_set, solo)
 
     def tasks(self) -> Sequence[Tau2Task]:
         """The tasks of the split that rows without a split are of."""
@@ -150,7 +150,7 @@ class Tau2Bench(Method[TauOptions, Job]):
         ordered = sorted(tasks, key=lambda job: len(job.task.ticket or ""))
         kinds = {(job.task.domain, job.solo): job for job in ordered}
         for (domain, solo_mode), job in kinds.items():
-            tools = tool_schemas(domain, job.task.task_set, solo=solo_mode)
+            tools = tools_of(domain, job.task.task_set, solo_mode)
             session = tokendelta.Session(profile, tools=tools)
             system = {"role": "system", "content": system_prompt(job.task, solo=solo_mode)}
             prompt = session.start([system, {"role": "user", "content": ""}])

@@ -40,7 +40,6 @@ from taubench.tau2 import (
     calls_from,
     messages_to_json,
     system_prompt,
-    tool_schemas,
 )
 from taubench.tau2.messages import Message
 from taubench.tau2.shown import for_judge
@@ -55,7 +54,7 @@ from turnwise.rollout import Rollout
 from turnwise.users import ReplayedUser, ResumableUser, User, UserReply, check_message
 
 from apps.trainers.tau.options import TauOptions
-from apps.trainers.tau.tau2.jobs import Job
+from apps.trainers.tau.tau2.jobs import Job, tools_of
 
 AnswerT = TypeVar("AnswerT")
 MakeUser = Callable[[], User]
@@ -96,7 +95,7 @@ async def run_episode(
     talk = Conversation(
         policy,
         rollout,
-        tools=tool_schemas(task.domain, task.task_set, solo=solo),
+        tools=tools_of(task.domain, task.task_set, solo),
         deadline_s=options.engine_deadline_s,
     )
     with metering() as used:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from taubench.source import SourceError
-from taubench.tau2 import TASK_SETS, Tau2Task, default_task_set, flags, load_tasks, splits
+from taubench.tau2 import (
+    TASK_SETS,
+    Tau2Task,
+    default_task_set,
+    flags,
+    load_tasks,
+    splits,
+    tool_schemas,
+)
 from turnwise.config import ConfigError
 from turnwise.rows import Row
 
@@ -90,6 +99,12 @@ def _sizes(domain: str) -> dict[str, int]:
         return dict(splits(domain))
     except SourceError as error:
         raise ConfigError(f"tasks of τ²-bench {domain}: {error}") from error
+
+
+@cache
+def tools_of(domain: str, task_set: str, solo: bool) -> tuple[Mapping[str, Any], ...]:
+    """OpenAI function schemas of what the agent may call, made once. Read only."""
+    return tuple(tool_schemas(domain, task_set, solo=solo))
 
 
 def make_row(env: str, split: str, index: int, task: Tau2Task) -> Row:

@@ -89,6 +89,21 @@ def test_another_sampling_is_said_before_anything_else(
     assert out.startswith("Not like for like: --temperature 0.0 and 0.7. Against greedy")
 
 
+def test_another_user_is_said_before_anything_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores: Scores = {"a/x": [0.0], "a/y": [1.0]}
+    for name in ("first", "second"):
+        about = write_run(tmp_path / name, scores) / "about.json"
+        told = {**json.loads(about.read_text()), "players": {"user": name, "judge": "one"}}
+        about.write_text(json.dumps(told))
+        conclude(EvalFolder.open(tmp_path / name), Benchmark())
+    capsys.readouterr()
+    assert compare(tmp_path, tmp_path / "first", tmp_path / "second") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Not like for like: user first and second. Against first")
+
+
 def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
     before = ended(tmp_path / "one" / "run", {"a/x": [0.0], "a/y": [0.0]})
     after = ended(tmp_path / "two" / "run", {"a/x": [1.0], "a/y": [1.0]})

@@ -39,12 +39,14 @@ class Other:
         name, path: Of its folder.
         config: As it was started.
         scores: Of each task by its key.
+        players: Who took part beside the policy, by role.
     """
 
     name: str
     path: Path
     config: Mapping[str, Any]
     scores: Table
+    players: Mapping[str, str]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,7 +129,7 @@ def read_other(path: Path, flag: str) -> Other:
         if odd := sorted(keys.keys() ^ scores.keys()):
             raise ConfigError(f"{flag} {path}: task {odd[0]} is in one of its files alone")
         scores = {keys[name]: found for name, found in scores.items()}
-    return Other(path.resolve().name, path, folder.read_config(), scores)
+    return Other(path.resolve().name, path, folder.read_config(), scores, row.services)
 
 
 def check_same_tasks(other: Other, tasks: Sequence[TaskRow]) -> None:
@@ -147,6 +149,7 @@ def compare(
     tasks: Sequence[TaskRow],
     table: Table,
     *,
+    players: Mapping[str, str],
     seed: int,
 ) -> Comparison:
     """This evaluation against the other one.
@@ -154,6 +157,7 @@ def compare(
     Args:
         name, config: Of this one.
         table: Its trials, by the tasks' names.
+        players: Who took part in it beside the policy, by role.
 
     Raises:
         ConfigError: the two are not of the same tasks.
@@ -174,11 +178,18 @@ def compare(
         after=name,
         scores=scores,
         differences=differences,
-        unlike=tuple(
-            f"--{option.replace('_', '-')} {other.config[option]} and {config[option]}"
-            for option in LIKE_FOR_LIKE
-            if option in other.config and option in config
-            if other.config[option] != config[option]
+        unlike=(
+            *(
+                f"--{option.replace('_', '-')} {other.config[option]} and {config[option]}"
+                for option in LIKE_FOR_LIKE
+                if option in other.config and option in config
+                if other.config[option] != config[option]
+            ),
+            *(
+                f"{role} {other.players[role]} and {player}"
+                for role, player in players.items()
+                if other.players.get(role, player) != player
+            ),
         ),
     )
 

@@ -59,7 +59,9 @@ def conclude(
     if other is not None:
         name = name or folder.run.path.resolve().name
         config = folder.run.read_config()
-        comparison = compare(other, name, config, folder.tasks, table, seed=seed)
+        comparison = compare(
+            other, name, config, folder.tasks, table, players=about.players, seed=seed
+        )
         write_comparison(folder, comparison)
     _write_metrics(folder, table, attempts, ledger, services)
     shown = list(tables)
