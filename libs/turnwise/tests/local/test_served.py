@@ -170,6 +170,21 @@ def test_memory_is_given_back_while_training(
     assert server.releases == 2 and not server.released
 
 
+def test_the_next_rollouts_are_sampled_from_the_weights_before_while_a_step_trains(
+    run: Callable[..., int], served: Callable[..., PolicyServer], tmp_path: Path
+) -> None:
+    assert run("--rollout-lag", "1", "--lr", "3e-4", "--engine-url", served().url) == 0
+    traces = (tmp_path / "run" / "episodes.jsonl").read_text().splitlines()
+    versions = {
+        row["step"]: set(row["info"]["weight_versions"])
+        for row in map(json.loads, traces)
+        if row["kind"] == "train"
+    }
+    assert versions == {1: {0}, 2: {0}, 3: {1}}
+    gaps = [row["max_logprob_diff"] for row in rows(tmp_path, "train")]
+    assert gaps[0] < 1e-4 < min(gaps[1:])
+
+
 def test_a_run_that_goes_on_may_be_given_another_server_but_no_other_engine(
     run: Callable[..., int], served: Callable[..., PolicyServer], tmp_path: Path
 ) -> None:
