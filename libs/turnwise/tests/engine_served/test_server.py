@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -128,11 +129,26 @@ asyncio.run(main())
         wait_gone(*pids)
 
 
+async def test_the_server_does_not_outlive_its_guard(tmp_path: Path) -> None:
+    found = server(tmp_path, HEALTHY)
+    await found.start(LONG_S)
+    left = child(tmp_path / "engine.log")
+    served = psutil.Process(left).parent()
+    assert served is not None
+    guarding = served.parent()
+    assert guarding is not None and guarding.pid != os.getpid()
+    guarding.kill()
+    wait_gone(served.pid)
+    psutil.Process(left).kill()
+
+
 async def test_a_server_that_was_killed_has_ended_and_leaves_nobody(tmp_path: Path) -> None:
     found = server(tmp_path, HEALTHY)
     await found.start(LONG_S)
     left = child(tmp_path / "engine.log")
-    psutil.Process(left).parent().kill()
+    served = psutil.Process(left).parent()
+    assert served is not None
+    served.kill()
     async with asyncio.timeout(LONG_S):
         while not found.ended:
             await asyncio.sleep(0.05)
@@ -143,8 +159,6 @@ async def test_a_server_that_was_killed_has_ended_and_leaves_nobody(tmp_path: Pa
 def test_a_port_that_somebody_listens_on_is_not_free() -> None:
     port = free_port()
     assert is_free(port)
-    import socket
-
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()

@@ -107,7 +107,11 @@ def test_a_run_on_a_served_engine_trains_what_the_server_sampled(
 
 
 def test_a_server_that_dies_twice_ends_the_run_and_nothing_done_is_lost(
-    run: Callable[..., int], faults: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Callable[..., int],
+    faults: Any,
+    served: Callable[..., PolicyServer],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """In its second step first, of which every episode is under way, and in the fourth again."""
     faults(die_after=[TURNS_OF_AN_EVALUATION + TURNS_OF_A_STEP + 6, TURNS_OF_A_STEP + 6])
@@ -119,7 +123,7 @@ def test_a_server_that_dies_twice_ends_the_run_and_nothing_done_is_lost(
     assert train[2]["max_logprob_diff"] < 1e-4
     assert list_checkpoints(tmp_path / "run" / "checkpoints")[-1].name == "step_3"
     assert nobody_is_left() and starts(tmp_path) == 2
-    assert run("--resume", "--num-rollout", "5") == 0
+    assert run("--resume", "--num-rollout", "5", "--engine-url", served().url) == 0
     assert [row["step"] for row in rows(tmp_path, "train")] == [1, 2, 3, 4, 5]
     assert all(row["max_logprob_diff"] < 1e-4 for row in rows(tmp_path, "train")[3:])
 
@@ -166,6 +170,21 @@ def test_memory_is_given_back_while_training(
     assert server.releases == 2 and not server.released
 
 
+def test_the_next_rollouts_are_sampled_from_the_weights_before_while_a_step_trains(
+    run: Callable[..., int], served: Callable[..., PolicyServer], tmp_path: Path
+) -> None:
+    assert run("--rollout-lag", "1", "--lr", "3e-4", "--engine-url", served().url) == 0
+    traces = (tmp_path / "run" / "episodes.jsonl").read_text().splitlines()
+    versions = {
+        row["step"]: set(row["info"]["weight_versions"])
+        for row in map(json.loads, traces)
+        if row["kind"] == "train"
+    }
+    assert versions == {1: {0}, 2: {0}, 3: {1}}
+    gaps = [row["max_logprob_diff"] for row in rows(tmp_path, "train")]
+    assert gaps[0] < 1e-4 < min(gaps[1:])
+
+
 def test_a_run_that_goes_on_may_be_given_another_server_but_no_other_engine(
     run: Callable[..., int], served: Callable[..., PolicyServer], tmp_path: Path
 ) -> None:
@@ -186,9 +205,10 @@ def test_no_sglang_is_said_with_the_log(
 
 
 def test_a_card_that_is_too_small_is_said_as_the_server_says_it(
-    run: Callable[..., int], faults: Any
+    run: Callable[..., int], tmp_path: Path
 ) -> None:
-    faults(broken_start=True)
+    said = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static"
+    (tmp_path / "site/sglang/launch_server.py").write_text(f"raise SystemExit({said!r})")
     with pytest.raises(PreflightError, match="exit code 1(.|\n)*Not enough memory"):
         run()
 

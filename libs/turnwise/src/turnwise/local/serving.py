@@ -65,7 +65,8 @@ def sglang_words(options: TrainOptions, folder: Path, port: int, positions: int)
         "max-total-tokens": str(CACHES * options.concurrency * context),
         "random-seed": str(options.seed % 2**31),
         "weight-version": "0",
-        "log-level-http": "warning",
+        # At info it writes a line for each batch.
+        "log-level": "warning",
     }
     if options.device == "cpu":
         words["device"] = "cpu"

@@ -50,7 +50,6 @@ class Faults:
     Attributes:
         folder: Counts the starts, for what happens to one of them alone; needed for `die_after`.
         die_after: Of the first start, the second, ...: it dies at so many turns; 0 never.
-        broken_start: It says something and ends before it is healthy.
         refuse_memory: It takes no weights through memory.
         refuse_weights: It takes none at all.
         forget: Updates, counted from 1, that it only says it took.
@@ -59,7 +58,6 @@ class Faults:
 
     folder: str = ""
     die_after: tuple[int, ...] = ()
-    broken_start: bool = False
     refuse_memory: bool = False
     refuse_weights: bool = False
     forget: tuple[int, ...] = ()
@@ -236,8 +234,6 @@ async def serve(argv: Sequence[str]) -> None:
     parser.add_argument("--weight-version", default="default")
     given, _ = parser.parse_known_args(list(argv))
     faults = msgspec.json.decode(os.environ.get(FAULTS, "{}"), type=Faults)
-    if faults.broken_start:
-        raise SystemExit("RuntimeError: Not enough memory. Please try to increase --mem-fraction")
     server = PolicyServer(
         given.model_path,
         context=given.context_length,
