@@ -26,13 +26,14 @@ from turnwise.method import Method, find_method, method_name
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import locked
 from turnwise.run.summary import capitalised
+from turnwise.run.trackers import require_packages
 
 if TYPE_CHECKING:
     from turnwise.local.experiment import Experiment, MakeEngine
     from turnwise.local.policy import LoadedPolicy
 
 MAY_CHANGE = frozenset(
-    {"config", "resume", "run_dir", "num_rollout", "save_interval", "threads", "dry_run"}
+    {"config", "resume", "run_dir", "num_rollout", "save_interval", "threads", "dry_run", "track"}
     | {"engine_url", "engine_device", "engine_port", "engine_python", "engine_start_s"}
     | {"sglang_mem_fraction_static", "sglang_options", "offload_rollout"}
 )
@@ -100,6 +101,7 @@ class LocalRun:
         if self.options.dry_run:
             print(json.dumps(self._config(), indent=2))
             return 0
+        require_packages(self.options.track)
         started = time.perf_counter()
         policy = self._load_policy()
         return asyncio.run(self._train(policy, started))

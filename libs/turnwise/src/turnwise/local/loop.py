@@ -142,6 +142,7 @@ async def train(
         ) from None
     finally:
         await trainer.engine.close()
+        await asyncio.to_thread(recorder.close)
     return recorder.summarise(before, after)
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from turnwise.config import CommandConfig
 from turnwise.engine import SamplingParams
 from turnwise.objective import TisLevel, TisMode
+from turnwise.run.trackers import TrackerName
 
 if TYPE_CHECKING:
     from turnwise.local.update import UpdateSettings
@@ -176,6 +177,8 @@ class TrainOptions(CommandConfig):
     mean_logprob_diff: float | None = Field(default=None, gt=0)
     """... and where the log-probs of a step's trained tokens do on average; 0.01, with rollout-lag
     0.3."""
+    track: tuple[TrackerName, ...] = ()
+    """Trackers that get the rows of metrics.jsonl as well; each needs its package."""
     dry_run: bool = False
     """Print the resolved configuration and exit."""
 

@@ -17,6 +17,7 @@ from turnwise.run.metrics import EvalRow, TrainRow, as_row, metric_means, read_m
 from turnwise.run.progress import ProgressDisplay
 from turnwise.run.summary import Change, Summary, write_summary
 from turnwise.run.traces import choose_eval_traces, choose_traces, trace_row
+from turnwise.run.trackers import Trackers
 from turnwise.trials import mean_score, paired_difference
 
 
@@ -45,6 +46,13 @@ class Recorder:
         self.progress = ProgressDisplay(options.num_rollout, done=done)
         self._version_shift = version_shift
         self._rows = read_metrics(folder.metrics)
+        self._trackers = Trackers(
+            options.track,
+            folder=folder,
+            method=experiment.name,
+            config=folder.read_config(),
+            say=self.progress.say,
+        )
 
     def evaluation(self, step: int) -> Table | None:
         """Scores of the evaluation after `step`, if the run has made it."""
@@ -167,6 +175,11 @@ class Recorder:
         ]
         self._folder.append(as_row(row), traces)
         self._rows.append(row)
+        self._trackers.log(as_row(row))
+
+    def close(self) -> None:
+        """Ends what the rows are sent to."""
+        self._trackers.close()
 
 
 def endings(episodes: Sequence[Episode]) -> dict[str, int]:
