@@ -250,3 +250,14 @@ def test_a_row_of_a_conversation_is_its_task_with_the_row_s_experts() -> None:
 def test_a_bad_row_of_a_conversation_is_refused(metadata: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=f"rows.jsonl:3: .*{words}"):
         ToolOrchestraMethod(ToolOrchestraOptions(experts="rules")).task(row(**metadata))
+
+
+async def test_an_expert_is_shown_earlier_calls_with_their_results_by_id() -> None:
+    name, arguments = gold()
+    expert = Stand([Act("It is done.")])
+    await serve(call(name, **arguments), HAND_OVER, expert=expert)
+    [(messages, _)] = expert.asked
+    made = next(one for one in messages if one.get("tool_calls"))
+    [answered] = [one for one in messages if one["role"] == "tool"]
+    assert made["tool_calls"][0]["id"] == answered["tool_call_id"] != ""
+    assert made["tool_calls"][0]["function"]["name"] == name

@@ -9,6 +9,7 @@ from typing import Any
 
 from slime_standin.errands import save_tokenizer, scores
 from turnwise.testing import byte_tokenizer
+from turnwise.testing import call as call_tool
 from turnwise.testing.servers import Call, Turn
 
 from apps.trainers.toolorchestra.prompts import asked_tool, read_data
@@ -19,34 +20,50 @@ EXPERTS = [
     {"role": "answer-1", "tool": "answer", "model": "small", "write_price": 1},
     {"role": "answer-2", "tool": "answer", "model": "large", "write_price": 20},
 ]
+STAND_IN = {"role": "expert-1", "tool": "call_expert", "model": "large", "write_price": 20}
+ACTS = call_tool("create_task", user_id="user_1", title="Important Meeting")
 ANSWER = "\\boxed{%d}"
 
 
 class Policy:
     """Has the question worked on now and then, then answered by whom it likes; every eighth turn
-    names nobody."""
+    names nobody. With customers it acts itself, hands over or speaks.
+
+    Attributes:
+        serves: Whether it is with customers.
+        pace_s: Seconds that its turns take, more or less.
+    """
 
     def __init__(self) -> None:
         self._rng = random.Random(5)
+        self.serves = False
         self.pace_s = 0.0
 
     async def answer(self, call: Call) -> Turn:
-        rng, tokenizer = self._rng, byte_tokenizer()
+        rng = self._rng
+        if self.serves:
+            text = rng.choice([ACTS, call_tool("call_expert", expert="expert-1"), "It is done."])
+            return _turn(text)
         text = rng.choice(["answer answer-1", "answer answer-2", "enhance_reasoning reasoner-1"])
         if rng.random() < 1 / 8:
             text = "I know it myself."
-        ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
-        return Turn(ids, scores(ids))
+        return _turn(text)
 
     def slow(self, call: Call) -> float:
         return self.pace_s * (1 + ord(call.session[0]) % 5) if self.pace_s else 0.0
+
+
+def _turn(text: str) -> Turn:
+    tokenizer = byte_tokenizer()
+    ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+    return Turn(ids, scores(ids))
 
 
 def says(messages: list[dict[str, Any]]) -> str:
     """Every expert: sums of even numbers are right."""
     prompt = messages[-1]["content"]
     if "\n\n{" not in prompt:
-        return "ready"
+        return "It is all done."
     first = int(read_data(prompt)["question"].split()[2])
     if asked_tool(prompt) == "answer":
         return ANSWER % (first * 7 + first % 2)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cast import POLICY, Policy, options, says
+from cast import POLICY, STAND_IN, Policy, options, says
 from slime.observability.rollout_metrics import log_eval_rollout_data, log_rollout_data
 from slime.rollout.data_source import RolloutDataSourceWithBuffer
 from slime.rollout.sglang_rollout import generate_rollout
@@ -76,6 +76,8 @@ def main() -> None:
     policy.pace_s, args.over_sampling_batch_size = 0.02, 6
     seen["abort"] = _train(args)
     assert server.aborts and not server.running
+    policy.pace_s, args.over_sampling_batch_size, policy.serves = 0.0, 2, True
+    seen["customers"] = _customers(args, folder, f"{experts.url}/v1")
     run(close())
     print(json.dumps(seen, indent=1))
 
@@ -88,6 +90,25 @@ def _write_data(folder: Path) -> Path:
     ]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return data
+
+
+def _customers(args: Any, folder: Path, url: str) -> dict[str, Any]:
+    """Training on customers of τ²-bench."""
+    run(close())
+    args.turnwise = options(url, prompt="full", max_turns=6, table=[STAND_IN])
+    args.rollout_max_context_len, args.rollout_max_response_len = 16_384, 256
+    args.prompt_data = str(folder / "customers.jsonl")
+    ids = ("create_task_1", "create_task_1_with_env_assertions")
+    rows = [
+        {
+            "prompt": f"mock {task}",
+            "label": "",
+            "metadata": {"category": "func_call", "domain": "mock", "task_id": task},
+        }
+        for task in ids * 8
+    ]
+    Path(args.prompt_data).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return _train(args)
 
 
 def _fresh(args: Any) -> Any:

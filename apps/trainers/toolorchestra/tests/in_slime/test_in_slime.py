@@ -57,6 +57,9 @@ def test_training_abort_and_evaluation_run_in_slimes_own_code() -> None:
     assert set(seen["with losses"]["lost by"]) == {"engine"}
     assert 0 < seen["evaluation"]["eval/questions/coverage"] < 1
     assert seen["abort"]["cancelled"] > 0
+    customers = seen["customers"]
+    assert (customers["rollouts"], customers["lost"]) == (24, 0) and customers["finished"] > 0
+    print(json.dumps(seen))
 
 
 def test_slimes_contract_tests_pass_with_our_hooks() -> None:
