@@ -13,7 +13,7 @@ from turnwise.command import run_command
 from turnwise.inflight import playing, waiting
 from turnwise.run import status as run_status
 from turnwise.run.control import ask, make_request, read_history
-from turnwise.run.status import NAME, read_status
+from turnwise.run.status import NAME, StatusWriter, read_status
 from turnwise.runs import asking
 from turnwise.runs.command import runs
 
@@ -93,6 +93,16 @@ def test_a_run_that_has_ended_is_asked_for_nothing(run_dir: Path, capsys: Any) -
         pass
     assert call("pause", run_dir) == 2
     assert "has ended or does not write" in capsys.readouterr().err
+
+
+def test_an_evaluation_shows_its_status_and_takes_no_request(run_dir: Path, capsys: Any) -> None:
+    with StatusWriter(run_dir, backend="evaluation") as writer:
+        writer.stage("playing 12 trials")
+        writer.tick()
+        assert call("status", run_dir) == 0
+        assert "playing 12 trials" in capsys.readouterr().out
+        assert call("pause", run_dir) == 2
+    assert "an evaluation takes no requests" in capsys.readouterr().err
 
 
 def test_a_setting_may_wait_for_a_run_that_goes_on(

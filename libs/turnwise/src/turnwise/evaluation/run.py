@@ -39,6 +39,7 @@ from turnwise.policy import AnyPolicy, Policy
 from turnwise.report import write_eval_report
 from turnwise.rollout import Rollout
 from turnwise.run.lock import locked
+from turnwise.run.status import StatusWriter
 from turnwise.stopping import MIN_LOST_GROUPS, nothing_scored
 
 PROGRESS_LINES = 10
@@ -125,14 +126,16 @@ class Evaluation:
         folder.run.metrics.unlink(missing_ok=True)
         player = _Player(self, folder, policy, len(missing))
         try:
-            await play_trials(
-                missing,
-                player.play,
-                keep=player.keep,
-                folder=folder.run,
-                tokenizer=policy.profile.tokenizer if isinstance(policy, Policy) else None,
-                concurrency=self.options.concurrency,
-            )
+            with StatusWriter(folder.run.path, backend="evaluation") as status:
+                status.stage(f"playing {len(missing)} trials")
+                await play_trials(
+                    missing,
+                    player.play,
+                    keep=player.keep,
+                    folder=folder.run,
+                    tokenizer=policy.profile.tokenizer if isinstance(policy, Policy) else None,
+                    concurrency=self.options.concurrency,
+                )
         except StopRun as stop:
             write_eval_report(folder.run.path)
             done, asked = len(folder.journal.scored()), len(self.tasks) * self.options.k

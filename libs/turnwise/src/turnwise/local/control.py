@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any
 
 from turnwise.config import ConfigError
+from turnwise.engine.torch_engine import TorchEngine
 from turnwise.inflight import REGISTRY
 from turnwise.local.options import MAX_COUNT
 from turnwise.local.trainer import Trainer
@@ -69,7 +70,8 @@ class LocalControl:
             backend="local",
             look=self.look,
             on_stall=self._stalled,
-            sampled=lambda: trainer.engine.stats.sampled_tokens,
+            # A server's tokens are known once their turn has ended.
+            sampled=_sampled(trainer.engine) if isinstance(trainer.engine, TorchEngine) else None,
         )
         self.writer.step = done
         for request in self._inbox.new():
@@ -244,6 +246,10 @@ class LocalControl:
 
     def _answer(self, request: Request, answer: Any, said: str) -> None:
         self._inbox.answer(request, answer, said, step=self.writer.step)
+
+
+def _sampled(engine: TorchEngine) -> Callable[[], int]:
+    return lambda: engine.stats.sampled_tokens
 
 
 def change_option(trainer: Trainer[Any], name: str, text: str) -> None:

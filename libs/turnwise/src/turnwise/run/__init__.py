@@ -2,9 +2,11 @@
 
 runs/<method>-<time>/
   config.json       the resolved configuration
-  metrics.jsonl     one row per training step and evaluation; slime's own numbers (`metrics`)
+  metrics.jsonl     a row per training step and evaluation; slime's own numbers, stalls (`metrics`)
   episodes.jsonl    traces of selected episodes (`traces`, `authors`)
   summary.json      before and after, or an evaluation's result, and what it means (`summary`)
+  status.json       what the run does and waits for now (`status`, `stacks`, `signs`)
+  control.jsonl     what people ask of it; history.jsonl its answers (`control`)
   report.html       made from the above (`turnwise.report`)
   checkpoints/      step_N, complete when manifest.json is there
   logs/

@@ -169,7 +169,7 @@ class StatusWriter:
 
         Args:
             run_dir: Where the file goes.
-            backend: `local` or `slime`.
+            backend: `local`, `slime`, or `evaluation`, which takes no requests.
             look: Called every `EVERY_S` in the thread: takes requests.
             on_stall: Told once of a stall in words, with its seconds, and once that it is over.
             sampled: Tokens that the engine has sampled so far: tells a policy's long turn from an

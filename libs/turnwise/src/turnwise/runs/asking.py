@@ -47,10 +47,12 @@ def send(run_dir: Path, request: Request) -> None:
         raise ConfigError(f"{run_dir}: the run has finished; nothing can be asked of it")
     later = request.command in ("set", "drop") and backend_of(run_dir) == "local"
     status = read_status(run_dir)
+    if status is not None and status.backend == "evaluation":
+        raise ConfigError(f"{run_dir}: an evaluation takes no requests; Ctrl-C and --resume do")
     if status is None and not later:
         raise ConfigError(
-            f"{run_dir}: it writes no status.json: it has not begun, is an evaluation, or is of a"
-            " version that takes no requests"
+            f"{run_dir}: it writes no status.json: it has not begun, or is of a version that takes"
+            " no requests"
         )
     if not later and status is not None and (state == "stopped" or not is_alive(status)):
         raise ConfigError(

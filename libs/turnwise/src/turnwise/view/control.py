@@ -47,6 +47,7 @@ def status_shown(run_dir: Path, *, allowed: bool) -> dict[str, Any]:
     except ConfigError:
         status = None
     alive = status is not None and is_alive(status)
+    asked = status is not None and status.backend != "evaluation"
     tables = told.tables(status) if status is not None and alive else []
     outcomes = read_history(run_dir)
     waiting = [in_words(one) for one in unanswered(run_dir)] if alive else []
@@ -58,7 +59,7 @@ def status_shown(run_dir: Path, *, allowed: bool) -> dict[str, Any]:
         "warnings": told.warnings(status) if status is not None and alive else [],
         "tables": [*([past] if outcomes else []), *tables],
         "waiting": waiting,
-        "commands": sorted(COMMANDS[backend]) if allowed and alive else [],
+        "commands": sorted(COMMANDS[backend]) if allowed and alive and asked else [],
         "keys": list(SETTABLE[backend]),
     }
 
