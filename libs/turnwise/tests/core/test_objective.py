@@ -13,6 +13,7 @@ from turnwise.objective import (
     Floats,
     Objective,
     clipped_policy_loss,
+    importance_weights,
     low_var_kl,
     rollout_mask_sums,
     token_weights,
@@ -122,3 +123,19 @@ def test_a_segment_without_trained_tokens_is_refused(
 def test_lengths_that_differ_are_refused(objective: Objective) -> None:
     with pytest.raises(ValueError, match="2 token counts for 1 segments"):
         token_weights([1, 2], ["a"], objective)
+
+
+def test_importance_weights_are_held_or_left_out() -> None:
+    old, rollout = np.log([0.5, 0.9, 0.1, 0.8]), np.log([0.25, 0.3, 0.4, 0.8])
+    segment = np.array([0, 0, 1, 1])
+    held, bounded = importance_weights(old, rollout, segment, low=0.5, high=2.5)
+    assert held.tolist() == pytest.approx([2.0, 2.5, 0.5, 1.0])
+    assert bounded.tolist() == [False, True, True, False]
+    left, _ = importance_weights(old, rollout, segment, low=0.5, high=2.5, mode="mask")
+    assert left.tolist() == pytest.approx([2.0, 0.0, 0.0, 1.0])
+    # Of segments: the products 6 and 1/4, the geometric means their square roots.
+    bounds = {"low": 0.0, "high": 100.0}
+    product, _ = importance_weights(old, rollout, segment, level="sequence", **bounds)
+    assert product.tolist() == pytest.approx([6.0, 6.0, 0.25, 0.25])
+    mean, _ = importance_weights(old, rollout, segment, level="geometric", **bounds)
+    assert mean.tolist() == pytest.approx([6**0.5, 6**0.5, 0.5, 0.5])

@@ -24,17 +24,19 @@ from local.letters import LetterOptions, Letters, letters
 
 Start = Callable[..., Awaitable[RunFolder]]
 HAS_PEFT = importlib.util.find_spec("peft") is not None
+# Log-probs of random weights of this size move by 0.02 where they are rounded, thirty times a real
+# model's, and by 2 in a step of this rate.
+ROUNDED = {"dtype": "bfloat16", "mean_logprob_diff": 1.0}
+LAGGED = {"rollout_lag": 1, "use_tis": True, "mean_logprob_diff": 10.0}
 MODES: dict[str, dict[str, Any]] = {
-    "bfloat16": {"dtype": "bfloat16", "optimizer_cpu_offload": True},
-    "recomputed": {"dtype": "bfloat16", "recompute_granularity": "full", "use_kl_loss": True},
-    "lag": {"rollout_lag": 1, "use_tis": True},
-    "bfloat16, lag": {"dtype": "bfloat16", "rollout_lag": 1, "use_tis": True, "tis_mode": "mask"},
+    "bfloat16": {**ROUNDED, "optimizer_cpu_offload": True},
+    "recomputed": {**ROUNDED, "recompute_granularity": "full", "use_kl_loss": True},
+    "lag": LAGGED,
+    "bfloat16, lag": {**ROUNDED, **LAGGED, "tis_mode": "mask", "tis_level": "geometric"},
 }
 if HAS_PEFT:
     MODES["adapters"] = {"lora_rank": 4, "lr": 1e-2, "use_kl_loss": True, "kl_loss_coef": 0.01}
-    MODES["adapters, lag, bfloat16"] = {
-        "lora_rank": 4, "rollout_lag": 1, "dtype": "bfloat16", "mean_logprob_diff": 1.0,
-    }  # fmt: skip
+    MODES["adapters, lag, bfloat16"] = {**ROUNDED, **LAGGED, "lora_rank": 4}
 
 
 @pytest.fixture
@@ -114,7 +116,7 @@ async def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(start: Start, m
 async def test_rollouts_of_a_lagged_step_are_one_version_older_and_their_ratio_is_told(
     start: Start,
 ) -> None:
-    folder = await start(rollout_lag=1, use_tis=True, num_rollout=4, lr=1e-2)
+    folder = await start(**LAGGED, num_rollout=4, lr=1e-3)
     versions = {
         row["step"]: set(row["info"]["weight_versions"])
         for row in folder.episode_rows()
@@ -125,14 +127,14 @@ async def test_rollouts_of_a_lagged_step_are_one_version_older_and_their_ratio_i
     assert first["mean_logprob_diff"] < 1e-5 and first["tis_mean"] == pytest.approx(1, abs=1e-4)
     for row in lagged:
         assert row["mean_logprob_diff"] > 1e-3
-        assert 0.5 < row["tis_mean"] < 2 and 0 <= row["tis_clip_fraction"] < 1
+        assert 0.1 < row["tis_mean"] < 10 and 0 <= row["tis_clip_fraction"] < 1
     plain = await start("plain", num_rollout=2)
     assert all(row["tis_mean"] is None for row in rows(plain))
 
 
 async def test_a_policy_learns_with_a_lag_and_the_correction(start: Start) -> None:
     folder = await start(
-        rollout_lag=1, use_tis=True, num_rollout=25, rollout_batch_size=8,
+        **LAGGED, num_rollout=25, rollout_batch_size=8,
         n_samples_per_prompt=8, lr=1e-2, n_samples_per_eval_prompt=4,
     )  # fmt: skip
     before, after = rows(folder, "eval")
@@ -141,7 +143,7 @@ async def test_a_policy_learns_with_a_lag_and_the_correction(start: Start) -> No
 
 async def test_a_policy_learns_in_bfloat16(start: Start) -> None:
     folder = await start(
-        dtype="bfloat16", num_rollout=25, rollout_batch_size=8, n_samples_per_prompt=8,
+        **ROUNDED, num_rollout=25, rollout_batch_size=8, n_samples_per_prompt=8,
         lr=1e-2, n_samples_per_eval_prompt=4,
     )  # fmt: skip
     before, after = rows(folder, "eval")
@@ -156,7 +158,7 @@ async def test_a_rollout_ahead_that_fails_ends_the_run_at_its_own_step(
             raise RunError("crash in step 3")
 
     with pytest.raises(RunError, match="crash in step 3"):
-        await start("run", method=letters(break_off), rollout_lag=1)
+        await start("run", method=letters(break_off), **LAGGED)
     folder = RunFolder.open(tmp_path / "run")
     assert [row["step"] for row in rows(folder)] == [1, 2]
     assert (folder.checkpoints / "step_2").is_dir()
@@ -171,8 +173,8 @@ async def test_a_lagged_run_whose_engine_is_never_updated_is_stopped(
         """The bug of an engine that keeps sampling from old weights."""
 
     monkeypatch.setattr(TorchEngine, "update_weights", forget)
-    with pytest.raises(RunError, match=r"on average \(--mean-logprob-diff 0.3\)"):
-        await start(rollout_lag=1, use_tis=True, lr=2e-2, num_rollout=12)
+    with pytest.raises(RunError, match=r"on average \(--mean-logprob-diff 0.1\)"):
+        await start(rollout_lag=1, use_tis=True, lr=1e-3, num_rollout=40)
 
 
 @pytest.mark.parametrize(
@@ -180,8 +182,8 @@ async def test_a_lagged_run_whose_engine_is_never_updated_is_stopped(
     [
         ({}, (0.02, 0.01)),
         ({"dtype": "bfloat16"}, (2.0, 0.01)),
-        ({"rollout_lag": 1}, (float("inf"), 0.3)),
-        ({"rollout_lag": 1, "max_logprob_diff": 5.0, "mean_logprob_diff": 0.1}, (5.0, 0.1)),
+        ({"rollout_lag": 1}, (float("inf"), 0.1)),
+        ({"rollout_lag": 1, "max_logprob_diff": 5.0, "mean_logprob_diff": 0.2}, (5.0, 0.2)),
     ],
 )
 def test_the_gap_that_is_allowed_follows_from_precision_and_lag(
@@ -209,6 +211,7 @@ def test_a_run_in_bfloat16_says_how_it_trains(
 ) -> None:
     words = [
         "--hf-checkpoint", str(policy_folder), "--dtype", "bfloat16", "--num-rollout", "1",
+        "--mean-logprob-diff", "1",
         "--rollout-batch-size", "2", "--n-samples-per-prompt", "2", "--threads", "1",
         "--rollout-max-response-len", "4", "--rollout-max-context-len", "160",
         "--n-samples-per-eval-prompt", "1", "--run-dir", str(tmp_path / "run"),
