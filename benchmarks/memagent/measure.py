@@ -32,7 +32,7 @@ from apps.trainers.memagent.options import MemAgentOptions
 from apps.trainers.memagent.task import Task
 
 CONTEXT = 32_768
-WORDS_A_SENTENCE = 8
+WORDS_A_SENTENCE = 5
 
 
 class AtOnce:
@@ -81,7 +81,7 @@ async def measure(episodes: int, tokens: int, memory: int, chunk: int) -> dict[s
         # A few sentences over and over: what is measured does not depend on what they say.
         story = make_story(seed, "text", kind="both", order="random", sentences=200)
         for _ in range(sentences // len(story.facts)):
-            yield f"{story.text} "
+            yield story.text
 
     def rollout(number: int) -> Rollout[Task]:
         task = Task("Who?", lambda: blocks(number), ("Nobody",), "benchmark")

@@ -1,44 +1,38 @@
 """Readers with lapses, whose turns the shipped policy learns before reinforcement.
 
-A reader knows what the question needs: facts of the people it names, and of whom a kept fact leads
-to. It then lapses by chance, for each sentence anew:
+A reader knows what the question needs: facts of the people it names, and of whom a fact leads to.
+It then lapses by chance, for each sentence anew:
 
 | lapse                                            | chance (default) |
 |--------------------------------------------------|------------------|
 | a sentence that counts is overlooked             | 0.25             |
-| a kept sentence that counts is forgotten         | 0.08             |
+| a kept sentence that counts is forgotten         | 0.05             |
 | a kept sentence that does not count is forgotten | 0.4              |
-| a sentence that does not count is written down   | 0.08             |
+| a sentence that does not count is written down   | 0.03             |
 
 The answer is read off the memory where that holds it, and otherwise guessed from its words. So the
 policy can do all that is needed, and does too little of it: what to keep is left to the reward.
-Episodes go through the loop that training and evaluation use.
+The rows are those that the episode loop makes when a policy says the same.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import tokendelta
-from numpy.typing import NDArray
-from turnwise.engine import Completion, SamplingParams
 from turnwise.local.demonstrations import Demonstrations
-from turnwise.policy import Policy
-from turnwise.rollout import Rollout, derive_seed
+from turnwise.rollout import derive_seed
 
-from apps.trainers.memagent.laptop.baselines import FACT, below
-from apps.trainers.memagent.laptop.stories import MIX
-from apps.trainers.memagent.laptop.world import TOWNS, Fact, Story, make_story
-from apps.trainers.memagent.method import MemAgentMethod
-from apps.trainers.memagent.task import Task
+from apps.trainers.memagent.laptop.stories import MIX, SENTENCES
+from apps.trainers.memagent.laptop.world import HOME, TOWNS, Fact, Story, make_story, spaced
+from apps.trainers.memagent.template import Ids, Template
 
-LONGEST = 24
-"""Sentences of a demonstration's text at most, where nothing else is said."""
+SECTION = 5
+"""Sentences of a section; `chunk-tokens` of the laptop preset are their tokens."""
+KEPT = 3
+"""Sentences of a memory at most; they fit the laptop preset's limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,90 +40,74 @@ class Lapses:
     """Chances of a reader's lapses; see the module."""
 
     overlook: float = 0.25
-    forget: float = 0.08
+    forget: float = 0.05
     discard: float = 0.4
-    clutter: float = 0.08
+    clutter: float = 0.03
 
 
-class Reader:
-    """Says the turns of one demonstration. Keeps the engine contract.
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of a reader.
 
     Attributes:
-        flawed: For each turn so far, whether it lapsed.
+        memory: The facts that it is shown as its memory.
+        section: Those of the section; none where it is asked for the answer.
+        said: The next memory's facts, or the answer.
+        flawed: Whether it lapsed, or has to guess.
     """
 
-    def __init__(
-        self, story: Story, rng: random.Random, lapses: Lapses, tokenizer: Any, most: int
-    ) -> None:
-        self._story, self._rng, self._lapses = story, rng, lapses
-        self._tokenizer, self._most = tokenizer, most
-        self.flawed: list[bool] = []
-
-    async def generate(
-        self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
-    ) -> Completion:
-        text = str(self._tokenizer.decode(prompt_ids.tolist(), skip_special_tokens=False))
-        notes = below("Notes", text)
-        if "\nSection\n" in text:
-            said = self._remember(notes, below("Section", text))
-        else:
-            said = self._answer(notes)
-        ids = [*self._tokenizer.encode(said, add_special_tokens=False)]
-        ids.append(self._tokenizer.eos_token_id)
-        return Completion(
-            np.array(ids, dtype=np.int32), np.zeros(len(ids), dtype=np.float32), "stop"
-        )
-
-    async def release(self, session_id: str) -> None:
-        return None
-
-    async def close(self) -> None:
-        return None
-
-    def _remember(self, notes: str, section: str) -> str:
-        lapses, kept, flawed = self._lapses, [], False
-        for fact in facts(notes):
-            counts = self._counts(fact, notes)
-            gone = self._rng.random() < (lapses.forget if counts else lapses.discard)
-            flawed |= gone == counts
-            if not gone:
-                kept.append(fact)
-        for fact in facts(section):
-            known = " ".join(fact.text for fact in kept)
-            counts = self._counts(fact, known)
-            chance = 1 - lapses.overlook if counts else lapses.clutter
-            written = self._rng.random() < chance
-            flawed |= written != counts
-            if written and len(kept) < self._most and fact not in kept:
-                kept.append(fact)
-        self.flawed.append(bool(flawed))
-        return " ".join(fact.text for fact in kept) or "none"
-
-    def _counts(self, fact: Fact, notes: str) -> bool:
-        """Whether the question needs a fact, as far as the notes tell."""
-        first, second = (self._story.facts[place] for place in self._story.gold)
-        known = self._story.kind == "both" or first.text in notes
-        return fact == first or (known and fact == second)
-
-    def _answer(self, notes: str) -> str:
-        self.flawed.append(False)
-        found = {(fact.relation, fact.subject): fact.value for fact in facts(notes)}
-        gold = [self._story.facts[place] for place in self._story.gold]
-        needed = gold if self._story.kind == "both" else gold[1:]
-        towns = [found.get((fact.relation, fact.subject)) for fact in needed]
-        guesses = [value for value in found.values() if value in TOWNS] or list(TOWNS)
-        return " and ".join(town or self._rng.choice(guesses) for town in towns)
+    memory: Sequence[Fact]
+    section: Sequence[Fact]
+    said: Sequence[Fact] | str
+    flawed: bool
 
 
-def facts(text: str) -> list[Fact]:
-    """The whole sentences of a text."""
-    return [Fact(found[1], found[2], found[3]) for found in FACT.finditer(text)]
+def read(story: Story, rng: random.Random, lapses: Lapses) -> Iterator[Turn]:
+    """The turns of a reader on a story, the answer last."""
+    memory: list[Fact] = []
+    for start in range(0, len(story.facts), SECTION):
+        section = story.facts[start : start + SECTION]
+        kept, flawed = _remember(story, memory, section, rng, lapses)
+        yield Turn(memory, section, kept, flawed)
+        memory = kept
+    yield _answer(story, memory, rng)
 
 
-def demonstrated(seed: int, count: int, longest: int = LONGEST) -> Iterator[Story]:
-    """Story 0 to count - 1 of a seed, of different lengths; none is of a run's splits."""
+def _remember(
+    story: Story,
+    memory: Sequence[Fact],
+    section: Sequence[Fact],
+    rng: random.Random,
+    lapses: Lapses,
+) -> tuple[list[Fact], bool]:
+    first, second = (story.facts[place] for place in story.gold)
+    needed = {first, second} if story.kind == "both" or first in (*memory, *section) else {first}
+    kept, flawed = [], False
+    for fact in memory:
+        forgotten = rng.random() < (lapses.forget if fact in needed else lapses.discard)
+        flawed |= forgotten == (fact in needed)
+        if not forgotten:
+            kept.append(fact)
+    for fact in section:
+        written = rng.random() < (1 - lapses.overlook if fact in needed else lapses.clutter)
+        flawed |= written != (fact in needed)
+        if written and len(kept) < KEPT:
+            kept.append(fact)
+    return kept, flawed
+
+
+def _answer(story: Story, memory: Sequence[Fact], rng: random.Random) -> Turn:
+    gold = [story.facts[place] for place in story.gold]
+    towns = [fact.value for fact in memory if fact.relation == HOME] or TOWNS
+    asked = gold if story.kind == "both" else gold[1:]
+    said = [fact.value if fact in memory else rng.choice(towns) for fact in asked]
+    return Turn(memory, (), " and ".join(said), not set(asked) <= set(memory))
+
+
+def demonstrated(seed: int, indices: Iterable[int], longest: int = SENTENCES) -> Iterator[Story]:
+    """Stories of a seed by their numbers, of different lengths; none is of a run's splits."""
     cells = [(kind, order) for kind, order, weight in MIX for _ in range(weight)]
-    for index in range(count):
+    for index in indices:
         rng = random.Random(derive_seed(seed, "demonstration", index))
         kind, order = rng.choice(cells)
         yield make_story(
@@ -137,59 +115,66 @@ def demonstrated(seed: int, count: int, longest: int = LONGEST) -> Iterator[Stor
             f"demonstration/{index}",
             kind=kind,
             order=order,
-            sentences=rng.randrange(4, longest + 1),
+            sentences=rng.randrange(SECTION, longest + 1),
         )
 
 
-async def record(
-    method: MemAgentMethod,
-    tokenizer: Any,
-    profile: tokendelta.Profile,
+def record(
+    template: Template,
+    end: int,
     *,
     seed: int,
-    count: int,
+    indices: range,
     lapses: Lapses,
-    most: int,
-    longest: int = LONGEST,
+    longest: int = SENTENCES,
 ) -> Demonstrations:
-    """Plays demonstrations 0 to count - 1 of a seed, every turn a row.
+    """Demonstrations of a seed by their numbers, every turn a row that ends with `end`."""
+    encoded: dict[Fact | str, Ids] = {}
 
-    Raises:
-        RuntimeError: an episode was lost.
-    """
-    samples: list[tokendelta.Sample] = []
+    def encode(text: Fact | str) -> Ids:
+        if text not in encoded:
+            encoded[text] = template.encode(text if isinstance(text, str) else f" {text.text}")
+        return encoded[text]
+
+    def memory(facts: Sequence[Fact]) -> Ids:
+        return np.concatenate([encode(fact) for fact in facts]) if facts else template.nothing
+
+    prompts: list[Ids] = []
+    replies: list[Ids] = []
     flawed: list[bool] = []
-    for index, story in enumerate(demonstrated(seed, count, longest)):
-        rng = random.Random(derive_seed(seed, "lapses", index))
-        reader = Reader(story, rng, lapses, tokenizer, most)
-        policy = Policy(engine=reader, profile=profile, max_context_tokens=1_024)
-        task = Task(story.question, story.text, (story.answer,), story.id)
-        rollout = Rollout(task, story.id, rollout_id=story.id, group_id=story.id, seed=index)
-        episode = await method.run(rollout, policy)
-        if not episode.ending.by_policy:
-            raise RuntimeError(f"{story.id}: {episode.ending.label}: {episode.ending.error}")
-        samples += episode.segments
-        flawed += reader.flawed
-        if index % 64 == 0:
-            await asyncio.sleep(0)
-    return _joined(samples, flawed)
+    for index, story in zip(indices, demonstrated(seed, indices, longest), strict=True):
+        problem = template.encode(story.question)
+        for turn in read(story, random.Random(derive_seed(seed, "lapses", index)), lapses):
+            shown = memory(turn.memory)
+            if isinstance(turn.said, str):
+                prompts.append(template.final(problem, shown))
+                said = encode(f" {turn.said}")
+            else:
+                prompts.append(template.update(problem, shown, memory(turn.section)))
+                said = memory(turn.said)
+            replies.append(np.append(said, np.int32(end)))
+            flawed.append(turn.flawed)
+    return joined(prompts, replies, flawed)
 
 
-def _joined(samples: Sequence[tokendelta.Sample], flawed: Sequence[bool]) -> Demonstrations:
-    trained = [np.concatenate([np.zeros(s.prompt_length), s.loss_mask]) > 0 for s in samples]
-    lengths = [len(sample.ids) for sample in samples]
+def joined(
+    prompts: Sequence[Ids], replies: Sequence[Ids], flawed: Sequence[bool]
+) -> Demonstrations:
+    """Rows of a prompt and what is to be learnt after it."""
+    pairs = [part for pair in zip(prompts, replies, strict=True) for part in pair]
+    sizes = np.array([len(part) for part in pairs])
     return Demonstrations(
-        ids=np.concatenate([sample.ids for sample in samples]).astype(np.uint16),
-        trained=np.concatenate(trained),
-        offsets=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        ids=np.concatenate(pairs).astype(np.uint16),
+        trained=np.repeat(np.arange(len(pairs)) % 2 == 1, sizes),
+        offsets=np.concatenate([[0], np.cumsum(sizes)[1::2]]).astype(np.int64),
         flawed=np.array(flawed, dtype=bool),
     )
 
 
 def corpus(prompts: Sequence[str], *, seed: int, count: int) -> Iterator[str]:
     """What a policy reads and writes on `count` texts, to learn the tokenizer from."""
-    for story in demonstrated(seed, count):
+    for story in demonstrated(seed, range(count)):
         yield from (f"user\n{prompt}" for prompt in prompts)
-        yield f" {story.question}\n {story.text}\n"
-        yield f"assistant\n{story.text}"
-        yield f"assistant\n{story.answer}"
+        yield f" {story.question}\n{spaced(story.facts)}\n"
+        yield f"assistant\n{spaced(story.facts)}"
+        yield f"assistant\n {story.answer}"

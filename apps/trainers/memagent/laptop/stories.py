@@ -11,7 +11,7 @@ from apps.trainers.memagent.laptop.world import SPLITS, EvidenceOrder, Kind, Spl
 
 STORY_SEED = 20_261_130
 """Of the stories of every split, whatever the run's seed: all runs have the same ones."""
-SENTENCES = 20
+SENTENCES = 50
 """Of a text to train on."""
 LENGTHS = (1, 2, 4, 8)
 """The split `lengths` has texts that many times as long."""

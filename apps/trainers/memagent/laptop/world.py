@@ -3,12 +3,12 @@
 A text is a list of sentences, each a fact of a random graph of people and towns that exists for
 this text alone: nothing can be known before it is read. The facts asked for (gold) stand at places
 drawn uniformly; all others are distractors, half of which share the person or the relation with a
-gold one. A sentence has eight words and signs.
+gold one. A sentence has five words and signs, each a token of the shipped policy's.
 
-| kind   | question                                 | gold                      | orders    |
-|--------|------------------------------------------|---------------------------|-----------|
-| both   | In which towns do X and Y live?          | the home of X, of Y       | random    |
-| bridge | In which town does the mentor of X live? | the mentor of X, his home | all three |
+| kind   | question                                    | gold                   | orders    |
+|--------|---------------------------------------------|------------------------|-----------|
+| both   | Where do X and Y live?                      | the homes of X and Y   | random    |
+| bridge | Where does the one whom X learns from live? | who it is, and a home  | all three |
 
 The order is that of a bridge's gold facts: forward (who it is, then where), reverse, or random. In
 reverse order a reader that overwrites its memory can't know that the home counts when it sees it.
@@ -35,20 +35,27 @@ NAMES = (
     "Lund", "Moss", "Nagy", "Oriel", "Pell", "Quist", "Rask", "Stern", "Thal", "Ulrik", "Vogt",
     "Wolff", "Zander", "Agnes", "Boris", "Celia", "Dario", "Elsa", "Frida", "Gino", "Heidi",
     "Igor", "Julia", "Karin", "Lars", "Marta", "Nils", "Olga", "Paulo", "Rosa", "Sven", "Tessa",
-    "Ugo", "Viggo", "Walter", "Xenia", "Yannis",
+    "Ugo", "Viggo", "Walter", "Xenia", "Yannis", "Aldo", "Berta", "Cyril", "Dora", "Enzo", "Fleur",
+    "Gerd", "Hugo", "Ilse", "Joost", "Kira", "Leif", "Mona", "Noor", "Orson", "Petra", "Quinn",
+    "Rolf", "Selma", "Timo", "Ursel", "Vito", "Wanda", "Xaver", "Ylva", "Zita", "Anton", "Beate",
+    "Cleo", "Denis", "Esra", "Fritz", "Gaston", "Helga", "Imre", "Jasper", "Kuno", "Lotte",
+    "Magda", "Norbert", "Odile", "Pablo", "Renata", "Silas", "Tilda", "Uwe", "Valentin", "Wenzel",
+    "Yorick", "Zelda", "Anouk", "Bruno", "Clara", "Detlef", "Elio", "Fanny", "Gisela", "Horst",
+    "Irma", "Jakob", "Kasper", "Luise", "Marek", "Nadja", "Oskar", "Paula", "Ruben", "Stina",
+    "Tibor", "Urban", "Velma", "Wilma",
 )  # fmt: skip
 TOWNS = (
     "Arlen", "Borsk", "Calder", "Dorne", "Elvas", "Fenwick", "Garda", "Harwich", "Imola", "Jarrow",
     "Kelso", "Lorca", "Mirfield", "Narva", "Oban", "Pernik", "Quimper", "Rovigo", "Seaton",
     "Tarsus", "Ubeda", "Varese", "Whitby", "Zadar",
 )  # fmt: skip
-HOME = "home"
-PEOPLE_RELATIONS = ("mentor", "rival", "cousin", "neighbour")
+HOME = "lives in"
+PEOPLE_RELATIONS = ("learns from", "sings with", "works for", "writes to")
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """`relation` of `subject` is `value`."""
+    """`subject` `relation` `value`, as in "Ada lives in Oban"."""
 
     relation: str
     subject: str
@@ -56,8 +63,13 @@ class Fact:
 
     @property
     def text(self) -> str:
-        inside = "in" if self.relation == HOME else "called"
-        return f"The {self.relation} of {self.subject} is {inside} {self.value}."
+        return f"{self.subject} {self.relation} {self.value}."
+
+
+def spaced(facts: Sequence[Fact]) -> str:
+    """Facts as a text. Each sentence has a space before it, the first one too: so a name is the
+    same token wherever it stands, and a sentence the same ids."""
+    return "".join(f" {fact.text}" for fact in facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +94,7 @@ class Story:
 
     @property
     def text(self) -> str:
-        return " ".join(fact.text for fact in self.facts)
+        return spaced(self.facts)
 
 
 def make_story(seed: int, name: str, *, kind: Kind, order: EvidenceOrder, sentences: int) -> Story:
@@ -94,12 +106,12 @@ def make_story(seed: int, name: str, *, kind: Kind, order: EvidenceOrder, senten
     town, second = rng.sample(TOWNS, 2)
     if kind == "both":
         gold = (Fact(HOME, asked, town), Fact(HOME, other, second))
-        question = f"In which towns do {asked} and {other} live?"
+        question = f"Where do {asked} and {other} live?"
         answer = f"{town} and {second}"
     else:
         relation = rng.choice(PEOPLE_RELATIONS)
         gold = (Fact(relation, asked, other), Fact(HOME, other, town))
-        question = f"In which town does the {relation} of {asked} live?"
+        question = f"Where does the one whom {asked} {relation} live?"
         answer = town
     places = sorted(rng.sample(range(sentences), 2))
     if order == "reverse" or (order == "random" and rng.random() < 0.5):
