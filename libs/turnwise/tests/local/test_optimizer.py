@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib.util
 import io
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -81,6 +83,16 @@ def test_gradients_of_many_rows_are_summed_in_float32() -> None:
         own[0].sum().backward()  # type: ignore[no-untyped-call]
     assert own[0].grad is None
     assert optimizer.clip(0.0) == 1000.0
+
+
+def test_weights_that_nobody_holds_are_freed_with_their_masters() -> None:
+    own = weights()
+    optimizer = PolicyOptimizer(own, lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0)
+    steps(own, optimizer, range(2))
+    left = [weakref.ref(own[0]), weakref.ref(optimizer)]
+    del own, optimizer
+    gc.collect()
+    assert [one() for one in left] == [None, None]
 
 
 def test_in_float32_it_is_torch_adamw_bit_for_bit() -> None:

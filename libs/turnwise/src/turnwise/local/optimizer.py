@@ -155,14 +155,18 @@ class PolicyOptimizer:
         return all(one is other for one, other in zip(self._weights, self._masters, strict=True))
 
     def _summed(self, index: int) -> Any:
+        # torch keeps hooks where the garbage collector sees no cycle, so this one holds neither the
+        # optimiser nor a weight.
+        sums = self._gradients
+
         def hook(weight: Tensor) -> None:
             gradient = weight.grad
             assert gradient is not None
             weight.grad = None
-            if index in self._gradients:
-                self._gradients[index] += gradient
+            if index in sums:
+                sums[index] += gradient
             else:
-                self._gradients[index] = gradient.float()
+                sums[index] = gradient.float()
 
         return hook
 
