@@ -2,9 +2,9 @@
 
 A row has one expert for `search` (s1), one for `enhance_reasoning` (r1), and from cheap to dear
 three or four who answer (a1, a2, ...): one who knows a little of everything, one or two
-specialists, and one who knows all. Roles are the same in every row; who plays them, how able, at
-which price, is drawn for each row. Experts of the side `unseen` have abilities and prices that no
-demonstration and no training row has:
+specialists, and one who knows all, but nothing as well as a specialist. Roles are the same in every
+row; who plays them, how able, at which price, is drawn for each row. Experts of the side `unseen`
+have abilities and prices that no demonstration and no training row has:
 
 | side   | a specialist knows | prices of a written token and a read one |
 |--------|--------------------|------------------------------------------|
@@ -25,13 +25,15 @@ from apps.trainers.toolorchestra.tables import Expert, ToolName
 Side = Literal["seen", "unseen"]
 
 LITTLE, ALL = "little", "all"
+SKILL_OF_ALL = (2, 2, 2)
+"""Who knows all knows more than a little, and less than a specialist of his own subject."""
 HELPERS: dict[ToolName, str] = {"search": "facts", "enhance_reasoning": "maths"}
 """The subject that each helps with."""
 CARE = {GRADES[0]: "hasty", GRADES[-1]: "careful"}
 """What the policy is told of a helper, by its grade."""
 WRITE_PRICE = {"seen": 4, "unseen": 3}
 KNOWN = {"seen": 1, "unseen": 2}
-BUDGET_TOKENS = (100, 6)
+BUDGET_TOKENS = (80, 4)
 """Read and written for an answer without help: what the dearest costs for it counts as dear."""
 _KINDS = {"search": "search", "enhance_reasoning": "reason", "answer": "answer"}
 
@@ -63,8 +65,10 @@ def _specialities(side: Side) -> list[tuple[str, ...]]:
 
 
 def _answerer(role: str, known: Sequence[str], price: int, side: Side) -> Expert:
+    if len(known) == len(SUBJECTS):
+        return _expert("answer", role, SKILL_OF_ALL, ALL, price, side)
     skill = [GRADES[-1] if subject in known else GRADES[0] for subject in SUBJECTS]
-    ability = ALL if len(known) == len(SUBJECTS) else ", ".join(known) or LITTLE
+    ability = ", ".join(known) or LITTLE
     return _expert("answer", role, skill, ability, price, side)
 
 

@@ -85,7 +85,7 @@ SPLIT_CLAIM: dict[str, str] = {
     " share none, but settings were chosen on the tune ones, so the result flatters.",
     "train": "Generated questions of three subjects and three grades, those of training, so the"
     " result says nothing about others.",
-    UNSEEN: "Held-out questions with experts whose names, skills and prices no demonstration and no"
+    UNSEEN: "Held-out questions with experts whose abilities and prices no demonstration and no"
     " training row has.",
 }
 RULES_CLAIM = (

@@ -157,7 +157,13 @@ def test_fixed_routes_score_what_the_experts_are_worth() -> None:
             tasks = {row.id: method.task(row) for row in method.rows("tune")[::6]}
             first = next(iter(tasks.values()))
             assert len(routes(first)) == 3 * len(first.of("answer"))
-            return dict(await method.baselines(tasks, TOKENIZER, PROFILE)), len(tasks)
+            found = dict(await method.baselines(tasks, TOKENIZER, PROFILE))
+            assert method.landmarks.keys() == found.keys()
+            dear, cheap = (
+                method.landmarks[f"always the {which} expert"] for which in ("dearest", "cheapest")
+            )
+            assert dear[0] > 5 * cheap[0] and dear[1] > cheap[1]
+            return found, len(tasks)
 
     found, count = asyncio.run(scores())
     ceiling = found.pop(CEILING)
