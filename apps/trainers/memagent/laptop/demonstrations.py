@@ -5,10 +5,10 @@ It then lapses by chance, for each sentence anew:
 
 | lapse                                            | chance (default) |
 |--------------------------------------------------|------------------|
-| a sentence that counts is overlooked             | 0.25             |
-| a kept sentence that counts is forgotten         | 0.05             |
+| a sentence that counts is overlooked             | 0.15             |
+| a kept sentence that counts is forgotten         | 0.03             |
 | a kept sentence that does not count is forgotten | 0.4              |
-| a sentence that does not count is written down   | 0.03             |
+| a sentence that does not count is written down   | 0.02             |
 
 The answer is read off the memory where that holds it, and otherwise guessed from its words. So the
 policy can do all that is needed, and does too little of it: what to keep is left to the reward.
@@ -39,10 +39,10 @@ KEPT = 3
 class Lapses:
     """Chances of a reader's lapses; see the module."""
 
-    overlook: float = 0.25
-    forget: float = 0.05
+    overlook: float = 0.15
+    forget: float = 0.03
     discard: float = 0.4
-    clutter: float = 0.03
+    clutter: float = 0.02
 
 
 @dataclass(frozen=True, slots=True)

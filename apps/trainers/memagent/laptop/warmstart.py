@@ -64,11 +64,11 @@ class WarmstartConfig(CommandConfig):
     """Demonstrations to learn from."""
     short_dialogues: int = Field(default=20_000, ge=1)
     """Those on short texts, which come first."""
-    overlook: float = Field(default=0.25, ge=0, le=1)
+    overlook: float = Field(default=0.15, ge=0, le=1)
     """Chance that a sentence that counts is overlooked."""
-    forget: float = Field(default=0.05, ge=0, le=1)
+    forget: float = Field(default=0.03, ge=0, le=1)
     """Chance that a kept sentence that counts is forgotten."""
-    clutter: float = Field(default=0.03, ge=0, le=1)
+    clutter: float = Field(default=0.02, ge=0, le=1)
     """Chance that a sentence that does not count is written down."""
     hidden_size: int = Field(default=128, ge=64, multiple_of=64)
     """Width of the model."""
@@ -80,7 +80,7 @@ class WarmstartConfig(CommandConfig):
     """Sequences a step of learning to copy."""
     short_steps: int = Field(default=400, ge=1)
     """Optimiser steps on short texts."""
-    steps: int = Field(default=1_600, ge=1)
+    steps: int = Field(default=1_300, ge=1)
     """Optimiser steps on all texts."""
     batch_tokens: int = Field(default=32_768, ge=512)
     """Tokens a step of those, padding included."""
