@@ -56,8 +56,8 @@ def check_data(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
         try:
             questions = read_questions(path, plan)
         except ConfigError as error:
-            mend = "write it with: agentflow/data:prepare -- --train FILE --eval FILE"
-            yield fail(name, str(error), mend)
+            remedy = "write it with: agentflow/data:prepare -- --train FILE --eval FILE"
+            yield fail(name, str(error), remedy)
             continue
         yield asyncio.run(_gradable(name, path, questions, has_judge=bool(options.models.judge)))
 
@@ -97,8 +97,8 @@ async def _gradable(name: str, path: str, questions: Sequence[Question], has_jud
     said += f", not {unclear[0].answer[:80]!r}"
     if has_judge:
         return ok(name, f"{said}; the judge model decides on the others")
-    mend = "set [agentflow.models.judge]: else such an answer is right in the same words alone"
-    return note(name, said, mend)
+    remedy = "set [agentflow.models.judge]: else such an answer is right in the same words alone"
+    return note(name, said, remedy)
 
 
 def check_models(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
@@ -109,8 +109,8 @@ def check_models(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
         yield ok("models", "rules play the helpers")
     for name, model in given.items():
         if model.local:
-            mend = f"give [agentflow.models.{name}] sglang or base-url"
-            yield fail(f"model {name}", "local: slime's hooks hold no engine", mend)
+            remedy = f"give [agentflow.models.{name}] sglang or base-url"
+            yield fail(f"model {name}", "local: slime's hooks hold no engine", remedy)
         elif model.sglang:
             yield _served(f"model {name}", model.sglang, plan)
         else:
@@ -122,8 +122,8 @@ async def _answers(name: str, model: ModelConfig) -> Line:
     try:
         await models.check(ANSWER_S)
     except BoundaryError as error:
-        mend = f"look at [agentflow.models.{name}], at its server and at the network"
-        return fail(f"model {name}", str(error), mend)
+        remedy = f"look at [agentflow.models.{name}], at its server and at the network"
+        return fail(f"model {name}", str(error), remedy)
     finally:
         await models.close()
     return ok(f"model {name}", f"{model.model} at {model.base_url} answers")
@@ -132,8 +132,8 @@ async def _answers(name: str, model: ModelConfig) -> Line:
 def _served(line: str, name: str, plan: Plan) -> Line:
     value = plan.value("--sglang-config")
     if value is None:
-        mend = "name the file of the engines in [sglang] sglang-config"
-        return fail(line, f"sglang {name}, but slime gets no sglang-config", mend)
+        remedy = "name the file of the engines in [sglang] sglang-config"
+        return fail(line, f"sglang {name}, but slime gets no sglang-config", remedy)
     path = Path(value)
     if not path.is_file():
         return skip(line, f"{path} is not here, so its models can't be looked at")
@@ -157,8 +157,8 @@ async def _walls(options: AgentFlowOptions) -> Line:
     try:
         tier = await sandbox.start()
     except SandboxUnavailable as error:
-        mend = "each node needs one: see docs/sandbox.md, or type [agentflow.sandbox] isolation"
-        return fail("sandbox", str(error), mend)
+        remedy = "each node needs one: see docs/sandbox.md, or type [agentflow.sandbox] isolation"
+        return fail("sandbox", str(error), remedy)
     finally:
         await sandbox.close()
     if sandbox.missing:
@@ -193,8 +193,8 @@ def check_template(options: AgentFlowOptions, plan: Plan) -> Line:
         profile = tokendelta.Profile.from_tokenizer(tokenizer)
     except (OSError, ValueError, tokendelta.TokenDeltaError) as error:
         said = " ".join(str(error).split())[:200]
-        mend = "use the instruction-tuned model, whose tokenizer has a chat template"
-        return fail("template", said, mend)
+        remedy = "use the instruction-tuned model, whose tokenizer has a chat template"
+        return fail("template", said, remedy)
     prompt = first_prompt(_longest(plan), options)
     ids = tokendelta.Session(profile).start([{"role": "user", "content": prompt}])
     assert not isinstance(ids, tokendelta.Overflow), "no limit was given"
@@ -204,8 +204,8 @@ def check_template(options: AgentFlowOptions, plan: Plan) -> Line:
         for flag in ("--rollout-max-response-len", "--rollout-max-context-len")
     )
     if limit and len(ids) + turn > limit:
-        mend = f"set [rollout] rollout-max-context-len to {len(ids) + turn} or more"
-        return fail("template", f"{found}, and with a turn of {turn} more than {limit}", mend)
+        remedy = f"set [rollout] rollout-max-context-len to {len(ids) + turn} or more"
+        return fail("template", f"{found}, and with a turn of {turn} more than {limit}", remedy)
     return ok("template", f"it takes the planner's messages; {found}")
 
 

@@ -81,8 +81,8 @@ def check_room(options: MemAgentOptions, plan: Plan) -> Iterator[Line]:
         profile = tokendelta.Profile.from_tokenizer(tokenizer)
     except (OSError, ValueError, tokendelta.TokenDeltaError) as error:
         said = " ".join(str(error).split())[:200]
-        mend = "use the instruction-tuned model, whose tokenizer has a chat template"
-        yield fail("room", said, mend)
+        remedy = "use the instruction-tuned model, whose tokenizer has a chat template"
+        yield fail("room", said, remedy)
         return
     template = Template(profile, make_prompts(options.prompt, options.order))
     tasks: list[Task] = []
@@ -127,8 +127,8 @@ def check_sections(need: Need, options: MemAgentOptions) -> Line:
     if most is None or -(-need.tokens // options.chunk_tokens) <= most:
         return ok("sections", said)
     if options.on_overlong == "refuse":
-        mend = "raise [memagent] max-chunks, or set on-overlong, which cuts"
-        return fail("sections", f"{said}; {most} are allowed, so the run would stop there", mend)
+        remedy = "raise [memagent] max-chunks, or set on-overlong, which cuts"
+        return fail("sections", f"{said}; {most} are allowed, so the run would stop there", remedy)
     lost = need.tokens - most * options.chunk_tokens
     return note("sections", f"{said} of which on-overlong {options.on_overlong} cuts {lost} tokens")
 
@@ -141,8 +141,8 @@ def check_context(need: Need, plan: Plan) -> Line:
     )
     said = f"the longest turn takes {need.context} tokens with its prompt"
     if limit and need.context > limit:
-        mend = f"set [rollout] rollout-max-context-len to {need.context} or more"
-        return fail("context", f"{said}, more than rollout-max-context-len {limit}", mend)
+        remedy = f"set [rollout] rollout-max-context-len to {need.context} or more"
+        return fail("context", f"{said}, more than rollout-max-context-len {limit}", remedy)
     if not turn:
         return fail("context", "there is no rollout-max-response-len", "set it in [rollout]")
     return ok("context", said)

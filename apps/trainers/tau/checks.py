@@ -141,14 +141,14 @@ def read_rows(path: str, plan: Plan) -> Iterator[Row]:
 
 def check_rows(name: str, path: str, method: TauBench, plan: Plan) -> tuple[Line, list[Task]]:
     """The line on a data file, and the tasks that its rows name."""
-    mend = 'write it with: tau:prepare -- --local-dir DIR, and set [rollout] input-key = "index"'
+    remedy = 'write it with: tau:prepare -- --local-dir DIR, and set [rollout] input-key = "index"'
     tasks = []
     try:
         tasks = [method.task(row) for row in read_rows(path, plan)]
     except ConfigError as error:
-        return fail(name, str(error), mend), []
+        return fail(name, str(error), remedy), []
     if not tasks:
-        return fail(name, f"{path}: no rows", mend), []
+        return fail(name, f"{path}: no rows", remedy), []
     flagged = sum(task.flags.gt_write_fails for task in tasks)
     place = ", ".join(sorted({f"{task.domain} {task.split}" for task in tasks}))
     found = f"{path}: {len(tasks)} tasks of {place}"
@@ -204,8 +204,8 @@ def check_template(tokenizer: Any, shown: Shown) -> Iterator[Line]:
     try:
         profile = tokendelta.Profile.from_tokenizer(tokenizer, tools=tools)
     except tokendelta.TokenDeltaError as error:
-        mend = "use the instruction-tuned model, whose tokenizer has a chat template"
-        yield fail("template", str(error), mend)
+        remedy = "use the instruction-tuned model, whose tokenizer has a chat template"
+        yield fail("template", str(error), remedy)
         return
     findings = profile.findings
     if tools and not (findings.takes_tools and findings.shows_calls):
@@ -248,7 +248,7 @@ def check_tool_format(tokenizer: Any, given: str | None, shown: Shown, plan: Pla
     if used is None:
         found = "the chat template writes no tool calls that are known here"
         return fail("tool format", found, "set [tau] tool-format")
-    mend = f"set [tau] tool-format = {likely!r}" if likely else "set [tau] tool-format"
+    remedy = f"set [tau] tool-format = {likely!r}" if likely else "set [tau] tool-format"
     name, arguments = shown.example
     call = {"name": name, "arguments": dict(arguments)}
     turn = {
@@ -262,7 +262,7 @@ def check_tool_format(tokenizer: Any, given: str | None, shown: Shown, plan: Pla
     read = [(one.name, one.arguments) for one in parsed.calls]
     if read != [(name, dict(arguments))]:
         why = parsed.errors[0].message if parsed.errors else f"read {read or 'no call'}"
-        return fail("tool format", f"{used} does not read the template's own call: {why}", mend)
+        return fail("tool format", f"{used} does not read the template's own call: {why}", remedy)
     return _check_room(tokenizer, prompt, f"{used} reads the template's call back", plan)
 
 
@@ -271,8 +271,8 @@ def _check_room(tokenizer: Any, prompt: str, said: str, plan: Plan) -> Line:
     limit = whole(plan.options, "--rollout-max-context-len", 0)
     found = f"{said}; the first prompt has {tokens} tokens"
     if limit and tokens + whole(plan.options, "--rollout-max-response-len", 0) > limit:
-        mend = "raise rollout-max-context-len"
-        return fail("tool format", f"{found}, more than {limit} with one turn", mend)
+        remedy = "raise rollout-max-context-len"
+        return fail("tool format", f"{found}, more than {limit} with one turn", remedy)
     return ok("tool format", found)
 
 
@@ -286,11 +286,11 @@ def check_user(tau: TauOptions, plan: Plan) -> Line:
     try:
         took = asyncio.run(_ask(tau))
     except ConfigError as error:
-        mend = "set it here and on the nodes, or change [tau.user]"
-        return fail("user", f"[tau.user] {error}", mend)
+        remedy = "set it here and on the nodes, or change [tau.user]"
+        return fail("user", f"[tau.user] {error}", remedy)
     except PreflightError as error:
-        mend = "look at [tau.user] base-url, model and key-env, at the quota and at the network"
-        return fail("user", str(error), mend)
+        remedy = "look at [tau.user] base-url, model and key-env, at the quota and at the network"
+        return fail("user", str(error), remedy)
     if user.user_replay:
         return ok("user", f"replies come from {user.user_cache} alone")
     return ok("user", f"{user.model} at {user.base_url} answers in {took:.1f} s")
@@ -311,16 +311,16 @@ async def _ask(tau: TauOptions) -> float:
 def _check_served(model: str, plan: Plan) -> Line:
     path = plan.value("--sglang-config")
     if path is None:
-        mend = "name the file of the engines in [sglang] sglang-config"
-        return fail("user", f"sglang {model}, but slime gets no sglang-config", mend)
+        remedy = "name the file of the engines in [sglang] sglang-config"
+        return fail("user", f"sglang {model}, but slime gets no sglang-config", remedy)
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         return fail("user", f"{path}: {reason}", "the file must be on every node")
     if model not in text:
-        mend = "give one of its models that name"
-        return fail("user", f"{path} has no model {model}", mend)
+        remedy = "give one of its models that name"
+        return fail("user", f"{path} has no model {model}", remedy)
     return ok("user", f"slime serves {model}; it is asked once the run has started")
 
 
@@ -342,14 +342,14 @@ def check_price(tau: TauOptions, plan: Plan, tasks: Sequence[Scenario]) -> Line:
     given = (tau.user.read_price, tau.user.write_price)
     price = given if any(given) else PRICES.get(tau.user.model)
     if price is None:
-        mend = "give its prices: [tau.user] read-price and write-price, US dollars per million"
-        return note("price", f"{volume}; no list price of {tau.user.model} is known here", mend)
+        remedy = "give its prices: [tau.user] read-price and write-price, US dollars per million"
+        return note("price", f"{volume}; no list price of {tau.user.model} is known here", remedy)
     dollars = episodes * (read * price[0] + written * price[1]) / 1e6
     whose = "these prices" if any(given) else "list price"
     said = f"{volume}, about ${dollars:,.0f} at {whose}; evaluation comes on top"
     cap = tau.user.spend_cap_usd
     if cap is not None and cap < dollars:
         # An estimate: conversations may be shorter than it takes them to be.
-        mend = "raise the cap, or let it end there"
-        return note("price", f"{said}; the run ends at spend-cap-usd ${cap:g}", mend)
+        remedy = "raise the cap, or let it end there"
+        return note("price", f"{said}; the run ends at spend-cap-usd ${cap:g}", remedy)
     return note("price", said)

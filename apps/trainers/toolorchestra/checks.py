@@ -99,8 +99,8 @@ def check_experts(options: ToolOrchestraOptions, plan: Plan) -> Iterator[Line]:
             f"[toolorchestra.models.{name}]" if name != JUDGE else "[toolorchestra.judge-model]"
         )
         if model.local:
-            mend = f"give {section} sglang or base-url"
-            yield fail(line, "local: slime's hooks hold no engine", mend)
+            remedy = f"give {section} sglang or base-url"
+            yield fail(line, "local: slime's hooks hold no engine", remedy)
         elif model.sglang:
             yield _served(line, model.sglang, plan)
         else:
@@ -121,8 +121,8 @@ async def _answers(line: str, name: str, model: ModelConfig, section: str) -> Li
 def _served(line: str, name: str, plan: Plan) -> Line:
     value = plan.value("--sglang-config")
     if value is None:
-        mend = "name the file of the engines in [sglang] sglang-config"
-        return fail(line, f"sglang {name}, but slime gets no sglang-config", mend)
+        remedy = "name the file of the engines in [sglang] sglang-config"
+        return fail(line, f"sglang {name}, but slime gets no sglang-config", remedy)
     path = Path(value)
     if not path.is_file():
         return skip(line, f"{path} is not here, so its models can't be looked at")
@@ -153,8 +153,8 @@ async def _searches(url: str) -> Line:
     try:
         await client.check()
     except BoundaryError as error:
-        mend = "start it: apps/services/retrieval:serve -- --corpus FILE"
-        return fail("search", str(error), mend)
+        remedy = "start it: apps/services/retrieval:serve -- --corpus FILE"
+        return fail("search", str(error), remedy)
     finally:
         await client.close()
     return ok("search", f"{url} answers")
@@ -193,8 +193,8 @@ async def _walls(options: ToolOrchestraOptions) -> Line:
     try:
         tier = await sandbox.start()
     except SandboxUnavailable as error:
-        mend = "each node needs one: see docs/sandbox.md, or set [toolorchestra] run-code = false"
-        return fail("sandbox", str(error), mend)
+        remedy = "each node needs one: see docs/sandbox.md, or set [toolorchestra] run-code = false"
+        return fail("sandbox", str(error), remedy)
     finally:
         await sandbox.close()
     return ok("sandbox", f"{tier} holds on this machine")
@@ -213,8 +213,8 @@ def check_template(method: ToolOrchestraMethod, plan: Plan) -> Line:
         profile = tokendelta.Profile.from_tokenizer(tokenizer, tools=list(method.tools()))
     except (OSError, ValueError, tokendelta.TokenDeltaError) as error:
         said = " ".join(str(error).split())[:200]
-        mend = "use the instruction-tuned model, whose tokenizer has a chat template"
-        return fail("template", said, mend)
+        remedy = "use the instruction-tuned model, whose tokenizer has a chat template"
+        return fail("template", said, remedy)
     tasks = _readable(method, plan)
     if not tasks:
         return skip("template", "there is no row that could be read")
@@ -225,8 +225,8 @@ def check_template(method: ToolOrchestraMethod, plan: Plan) -> Line:
         for flag in ("--rollout-max-response-len", "--rollout-max-context-len")
     )
     if limit and tokens + turn > limit:
-        mend = f"set [rollout] rollout-max-context-len to {tokens + turn} or more"
-        return fail("template", f"{found}, and with a turn of {turn} more than {limit}", mend)
+        remedy = f"set [rollout] rollout-max-context-len to {tokens + turn} or more"
+        return fail("template", f"{found}, and with a turn of {turn} more than {limit}", remedy)
     return ok("template", f"it takes the policy's messages; {found}")
 
 

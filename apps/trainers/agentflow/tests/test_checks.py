@@ -85,7 +85,7 @@ def test_an_answer_that_no_rule_compares_needs_a_judge_model(tmp_path: Path) -> 
 
 def test_a_run_without_data_fails() -> None:
     (line,) = lines("data", flags())
-    assert line.verdict == "FAIL" and "prompt-data" in line.mend
+    assert line.verdict == "FAIL" and "prompt-data" in line.remedy
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_documents_are_read_where_a_tool_wants_them(tmp_path: Path) -> None:
     path = data(tmp_path / "documents.jsonl", {"text": "An otter."}, {"title": "x"})
     assert lines("documents", flags())[0].verdict == "ok"
     (line,) = lines("documents", flags(), tools=("search",))
-    assert line.verdict == "FAIL" and "documents" in line.mend
+    assert line.verdict == "FAIL" and "documents" in line.remedy
     (line,) = lines("documents", flags(), tools=("search",), documents=path)
     assert line.verdict == "FAIL" and "documents.jsonl:2" in line.found
 
@@ -165,4 +165,4 @@ def test_a_policy_without_a_chat_template_fails_and_one_elsewhere_is_skipped(
     (line,) = lines("template", flags(hf_checkpoint=tmp_path / "absent"))
     assert line.verdict == "skip"
     (line,) = lines("template", flags(hf_checkpoint=tmp_path))
-    assert line.verdict == "FAIL" and "instruction-tuned" in line.mend
+    assert line.verdict == "FAIL" and "instruction-tuned" in line.remedy

@@ -120,7 +120,7 @@ def judge(method: Tau2Bench, plan: Plan) -> Line:
         return ok("judge", "none; only tasks of retail v1.0 need one, and say so")
     if options.judge.sglang:
         return ok("judge", f"slime serves {options.judge.sglang}; it is asked in the run")
-    mend = "look at [tau.judge] base-url, model and key-env, at the quota and at the network"
+    remedy = "look at [tau.judge] base-url, model and key-env, at the quota and at the network"
 
     async def ask() -> float:
         assert options.judge is not None
@@ -135,4 +135,4 @@ def judge(method: Tau2Bench, plan: Plan) -> Line:
     try:
         return ok("judge", f"{options.judge.model} answers in {asyncio.run(ask()):.1f} s")
     except (BoundaryError, ConfigError) as error:
-        return fail("judge", str(error), mend)
+        return fail("judge", str(error), remedy)

@@ -25,29 +25,29 @@ class Line:
         verdict: `ok`; `note`, worth knowing; `skip`, could not be looked at from here; `FAIL`, the
             run would fail or be wrong.
         found: What is there, with numbers.
-        mend: What to do about a `FAIL` or a `note`.
+        remedy: What to do about a `FAIL` or a `note`.
     """
 
     name: str
     verdict: Verdict
     found: str
-    mend: str = ""
+    remedy: str = ""
 
 
 def ok(name: str, found: str) -> Line:
     return Line(name, "ok", found)
 
 
-def note(name: str, found: str, mend: str = "") -> Line:
-    return Line(name, "note", found, mend)
+def note(name: str, found: str, remedy: str = "") -> Line:
+    return Line(name, "note", found, remedy)
 
 
-def skip(name: str, found: str, mend: str = "") -> Line:
-    return Line(name, "skip", found, mend)
+def skip(name: str, found: str, remedy: str = "") -> Line:
+    return Line(name, "skip", found, remedy)
 
 
-def fail(name: str, found: str, mend: str) -> Line:
-    return Line(name, "FAIL", found, mend)
+def fail(name: str, found: str, remedy: str) -> Line:
+    return Line(name, "FAIL", found, remedy)
 
 
 Check = Callable[[], Line | Iterable[Line]]
@@ -96,10 +96,10 @@ def print_table(lines: Sequence[Line], out: TextIO) -> None:
     from turnwise.console import OutputConsole
 
     colours = {"ok": "green", "note": "yellow", "skip": "dim", "FAIL": "bold red"}
-    table = Table("check", "verdict", "found", "mend", show_lines=False)
+    table = Table("check", "verdict", "found", "remedy", show_lines=False)
     for line in lines:
         verdict = Text(line.verdict, style=colours[line.verdict])
-        table.add_row(Text(line.name), verdict, Text(line.found), Text(line.mend))
+        table.add_row(Text(line.name), verdict, Text(line.found), Text(line.remedy))
     console = OutputConsole(file=out)
     console.print(table)
     counts = {verdict: sum(line.verdict == verdict for line in lines) for verdict in colours}

@@ -42,7 +42,7 @@ def _sleep(seconds: float) -> Line:
 
 def test_the_table_shows_markup_as_it_is_and_sums_the_verdicts() -> None:
     out = io.StringIO()
-    lines = [fail("x", "[red]not a colour[/red]", "mend"), skip("y", ""), ok("z", "")]
+    lines = [fail("x", "[red]not a colour[/red]", "remedy"), skip("y", ""), ok("z", "")]
     print_table(lines, out)
     assert "[red]not a colour[/red]" in out.getvalue()
     assert out.getvalue().rstrip().endswith("1 ok, 1 skip, 1 FAIL")

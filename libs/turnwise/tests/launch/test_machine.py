@@ -88,7 +88,7 @@ def test_a_gpu_that_is_too_small_for_the_trainers_state_fails_with_the_mend(
     assert "SGLang takes 56 GB" in large["GPU memory"].found
     small = gpu_lines(plan, monkeypatch, [("A100", 40 * 10**9, 0)] * 4)
     assert small["GPU memory"].verdict == "FAIL"
-    assert "tensor-model-parallel-size" in small["GPU memory"].mend
+    assert "tensor-model-parallel-size" in small["GPU memory"].remedy
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_card_that_others_use_is_too_small_with_the_numbers(policy_folder: Pat
     line, trainer = lines(policy_folder, ("NVIDIA H200", 150 * GB, 100 * GB))["FAIL"]
     assert trainer.name == "memory"
     assert "share 60.0 GB" in line.found and "50.0 GB are free" in line.found
-    assert "--sglang-mem-fraction-static" in line.mend
+    assert "--sglang-mem-fraction-static" in line.remedy
 
 
 def test_a_share_that_the_weights_fill_is_too_small(policy_folder: Path) -> None:
@@ -70,10 +70,10 @@ def test_sglang_is_asked_for_where_it_would_run(
 ) -> None:
     missing = sglang_line(sys.executable)
     assert missing.verdict == "FAIL" and "has no sglang" in missing.found
-    assert "--engine-python" in missing.mend
+    assert "--engine-python" in missing.remedy
     monkeypatch.setenv("PYTHONPATH", fake_site(tmp_path / "site")["PYTHONPATH"])
     other = sglang_line(sys.executable)
-    assert other.verdict == "note" and TRIED in other.mend
+    assert other.verdict == "note" and TRIED in other.remedy
     assert sglang_line("/nowhere/python").verdict == "FAIL"
     assert sglang_line("/bin/false").verdict == "skip"
 

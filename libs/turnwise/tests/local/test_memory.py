@@ -155,5 +155,5 @@ def test_a_card_too_small_is_told_with_the_numbers() -> None:
     estimate = predict_memory(shape, options())
     assert memory_line(estimate, estimate.total).verdict == "ok"
     line = memory_line(estimate, estimate.total - 1)
-    assert line.verdict == "FAIL" and "--recompute-granularity full" in line.mend
+    assert line.verdict == "FAIL" and "--recompute-granularity full" in line.remedy
     assert "weights" in line.found and "GB are free" in line.found

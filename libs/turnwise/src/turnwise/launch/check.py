@@ -84,8 +84,8 @@ def _from_afar(check: Check) -> Check:
             lines = fail("node", str(error), "")
         for line in [lines] if isinstance(lines, Line) else lines:
             if line.verdict == "FAIL":
-                mend = "this machine is no node of the cluster: run check on one"
-                yield note(line.name, line.found, mend)
+                remedy = "this machine is no node of the cluster: run check on one"
+                yield note(line.name, line.found, remedy)
             else:
                 yield line
 

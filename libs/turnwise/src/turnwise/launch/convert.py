@@ -158,7 +158,7 @@ def check_result_torch_dist(target: Path, source: Path) -> str:
     """
     line = check_torch_dist("result", target, MEND)
     if line.verdict == "FAIL":
-        raise RunError(f"{line.found}; {line.mend}")
+        raise RunError(f"{line.found}; {line.remedy}")
     written = sum(path.stat().st_size for path in target.glob("*/*.distcp"))
     if written < LEAST_SHARE * weight_bytes(source):
         raise RunError(
@@ -198,7 +198,9 @@ def _path(plan: Plan, flag: str) -> Path:
 
 
 def _refuse(lines: Iterable[Line]) -> None:
-    broken = [f"{line.name}: {line.found}; {line.mend}" for line in lines if line.verdict == "FAIL"]
+    broken = [
+        f"{line.name}: {line.found}; {line.remedy}" for line in lines if line.verdict == "FAIL"
+    ]
     if broken:
         raise PreflightError("\n".join(broken))
 

@@ -173,8 +173,10 @@ def check_gpus(plan: Plan, params: int, *, ours: bool = False) -> Iterator[Line]
     if params:
         room = f"{state / 1e9:.0f} GB for weights, gradients and optimizer of {smallest / 1e9:.0f}"
         if state > 0.9 * smallest:
-            mend = "raise tensor-model-parallel-size, take more GPUs, or set optimizer-cpu-offload"
-            yield fail("GPU memory", room, mend)
+            remedy = (
+                "raise tensor-model-parallel-size, take more GPUs, or set optimizer-cpu-offload"
+            )
+            yield fail("GPU memory", room, remedy)
         else:
             yield ok("GPU memory", f"{room}; SGLang takes {share * smallest / 1e9:.0f} GB of it")
     if len(found) >= need and not busy:
@@ -205,8 +207,8 @@ def check_ray(ray: RayConfig, run_dir: Path) -> Iterator[Line]:
         ray_job.connect(ray.address)
         yield ok("Ray", f"{installed.__version__} here; {ray.address} answers")
     else:
-        mend = "start the cluster (ray start --head), or leave [ray] address out"
-        yield fail("Ray", f"nobody answers at {ray.address}", mend)
+        remedy = "start the cluster (ray start --head), or leave [ray] address out"
+        yield fail("Ray", f"nobody answers at {ray.address}", remedy)
     for folder, _, what in living(run_dir):
         yield note("Ray", f"a run of ours lives: {folder}: {what}", "stop it, or --takeover")
 

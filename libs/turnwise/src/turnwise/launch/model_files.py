@@ -80,13 +80,13 @@ def weight_bytes(folder: Path) -> int:
         return 0
 
 
-def check_reference(name: str, folder: Path, mend: str) -> Line:
+def check_reference(name: str, folder: Path, remedy: str) -> Line:
     """The line on what training starts from: a Megatron folder, or a Hugging Face one as it is."""
     if iteration(folder) is not None or not (folder / "config.json").is_file():
-        return check_torch_dist(name, folder, mend)
+        return check_torch_dist(name, folder, remedy)
     kind = model_type(folder)
     if kind not in LOADED:
-        return fail(name, f"{folder}: slime loads no Hugging Face weights of type {kind}", mend)
+        return fail(name, f"{folder}: slime loads no Hugging Face weights of type {kind}", remedy)
     missing = missing_weights(folder)
     if missing:
         found = f"{len(missing)} weight file(s) missing or empty in {folder}: {missing[0]}"
@@ -95,7 +95,7 @@ def check_reference(name: str, folder: Path, mend: str) -> Line:
     return ok(name, f"{folder}: Hugging Face weights of {kind}, {size:.1f} GB, loaded as they are")
 
 
-def check_torch_dist(name: str, folder: Path, mend: str) -> Line:
+def check_torch_dist(name: str, folder: Path, remedy: str) -> Line:
     """The line on a Megatron folder: its tracker, and the checkpoint that the tracker names."""
     latest = iteration(folder)
     if latest is None and re.fullmatch(r"iter_\d{7}", folder.name) and folder.is_dir():
@@ -103,14 +103,14 @@ def check_torch_dist(name: str, folder: Path, mend: str) -> Line:
     elif latest is not None:
         place = folder / ("release" if latest == "release" else f"iter_{latest.zfill(7)}")
     if latest is None:
-        return fail(name, f"{folder} has no {TRACKER}: it holds no Megatron checkpoint", mend)
+        return fail(name, f"{folder} has no {TRACKER}: it holds no Megatron checkpoint", remedy)
     if any(place.glob("mp_rank_*")):
         return note(name, f"{place}: Megatron's older format, whose files are not looked at")
     absent = [file for file in ("common.pt", ".metadata") if not _has_bytes(place / file)]
     shards = [file for file in place.glob("*.distcp") if _has_bytes(file)]
     if absent or not shards:
         lacking = ", ".join(absent + ([] if shards else ["*.distcp"]))
-        return fail(name, f"{place} lacks {lacking}: it was not written to the end", mend)
+        return fail(name, f"{place} lacks {lacking}: it was not written to the end", remedy)
     size = sum(file.stat().st_size for file in shards) / 1e9
     return ok(name, f"{place}: {len(shards)} shards, {size:.1f} GB")
 

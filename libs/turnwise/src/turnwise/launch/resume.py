@@ -87,17 +87,17 @@ def _origin(ref_load: str | None) -> str:
 
 
 def _check_reference(ref_load: str | None) -> None:
-    mend = (
+    remedy = (
         "make it with convert, or name the Hugging Face folder itself for qwen2, qwen3 and others"
     )
     if ref_load is None:
-        raise PreflightError(f"there is no --ref-load, which training starts from: {mend}")
+        raise PreflightError(f"there is no --ref-load, which training starts from: {remedy}")
     folder = Path(ref_load)
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
-        raise PreflightError(f"--ref-load {ref_load}: {what}; {mend}")
+        raise PreflightError(f"--ref-load {ref_load}: {what}; {remedy}")
     if not any(folder.iterdir()):
-        raise PreflightError(f"--ref-load {ref_load}: is empty; {mend}")
+        raise PreflightError(f"--ref-load {ref_load}: is empty; {remedy}")
 
 
 def _check_iteration(folder: Path, latest: str) -> None:

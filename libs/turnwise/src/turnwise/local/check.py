@@ -108,8 +108,8 @@ def gpu_lines(
     )
     need = max(served or 0, 0) + 1
     if len(found) < need:
-        mend = "run where there is one, or name another --engine-device"
-        yield fail("GPU", f"{len(found)} here, {need} wanted", mend)
+        remedy = "run where there is one, or name another --engine-device"
+        yield fail("GPU", f"{len(found)} here, {need} wanted", remedy)
         return
     for index in sorted({0, served or 0}):
         name, total, used = found[index]
@@ -131,11 +131,13 @@ def _server_line(options: TrainOptions, folder: Path, share: int, free: int, nam
     weights = SERVED_BYTES * parameters(folder, {})
     said = f"the server's share {_gb(share)} GB, {_gb(weights)} of it weights"
     if share > free:
-        mend = "end what uses the GPU (nvidia-smi names it), or lower --sglang-mem-fraction-static"
-        return fail(name, f"{said}; {_gb(free)} GB are free", mend)
+        remedy = (
+            "end what uses the GPU (nvidia-smi names it), or lower --sglang-mem-fraction-static"
+        )
+        return fail(name, f"{said}; {_gb(free)} GB are free", remedy)
     if weights >= share:
-        mend = "raise --sglang-mem-fraction-static, or take a GPU of its own (--engine-device)"
-        return fail(name, said, mend)
+        remedy = "raise --sglang-mem-fraction-static, or take a GPU of its own (--engine-device)"
+        return fail(name, said, remedy)
     return ok(name, said)
 
 

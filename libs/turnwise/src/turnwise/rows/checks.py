@@ -58,15 +58,15 @@ def check_text(text: str, where: str, field: str) -> None:
     if found := _CONTROL.search(text):
         control = found[0][0]
         around = text[max(0, found.start() - 10) : found.start() + 10]
-        mend = "remove it"
+        remedy = "remove it"
         if control in _ESCAPES:
             meant = f"\\{_ESCAPES[control]}"
-            mend = (
+            remedy = (
                 f"a backslash was lost: in JSON {meant} is written \\{meant}, so write the file"
                 " with a JSON library or double its backslashes"
             )
         raise ConfigError(
-            f"{where}: {field}: holds the control character {control!a} in {around!a}; {mend}"
+            f"{where}: {field}: holds the control character {control!a} in {around!a}; {remedy}"
         )
 
 

@@ -88,9 +88,9 @@ def _metadata(record: Record, key: str) -> Mapping[str, Any]:
         return {}
     where = record.where
     if not isinstance(value, Mapping):
-        mend = "write the object itself" if isinstance(value, str) else "write an object"
+        remedy = "write the object itself" if isinstance(value, str) else "write an object"
         raise ConfigError(
-            f"{where}: {key}: expected an object, found {shown(value)}; {mend}, or"
+            f"{where}: {key}: expected an object, found {shown(value)}; {remedy}, or"
             " --metadata-key names another column"
         )
     for field, found in leaves(value, key):
