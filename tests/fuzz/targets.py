@@ -15,12 +15,15 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from turnwise.engine.torch_engine import TorchEngine
+from turnwise.evaluation.command import evaluate_method
 from turnwise.launch.__main__ import control
 from turnwise.launch.record import LaunchRecord, write_record
 from turnwise.local.command import LocalRun, train_method
 from turnwise.local.policy import load_policy
-from turnwise.method import find_method
+from turnwise.method import find_method, make_method
 from turnwise.report import write_report
+from turnwise.rows.reader import read_rows
+from turnwise.run.control import ask, make_request
 
 from tests.fuzz.mutations import WORDS, copy_tree, empty, mutate_file, mutate_json
 
@@ -37,11 +40,15 @@ class Seeds:
     Attributes:
         policy: A folder that loads.
         run: A run folder of one training step, done.
+        evaluation: The folder of an evaluation, done.
+        rows: A data file.
         work: Where copies are broken.
     """
 
     policy: Path
     run: Path
+    evaluation: Path
+    rows: Path
     work: Path
 
 
@@ -60,11 +67,22 @@ def make_seeds(folder: Path) -> Seeds:
     argv = ["--hf-checkpoint", str(policy), "--run-dir", str(run), *SMALL]
     assert LocalRun(find_method(METHOD), argv).run() == 0
     write_record(run, LaunchRecord(address="http://127.0.0.1:1", job="job", host="elsewhere"))
+    ask(run, make_request("set", {"lr": "1e-5"}))
+    rows = folder / "rows.jsonl"
+    rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    evaluation = folder / "evaluation"
+    argv = ["--hf-checkpoint", str(policy), "--prompt-data", str(rows), "--label-key", "label"]
+    argv += ["--trials", "2", "--max-response-len", "2", "--threads", "1"]
+    assert evaluate_method(METHOD, [*argv, "--run-dir", str(evaluation)]) == 0
     work = folder / "work"
     work.mkdir()
-    return Seeds(policy, run, work)
+    return Seeds(policy, run, evaluation, rows, work)
 
 
+ROWS: tuple[dict[str, Any], ...] = (
+    {"input": "#W1", "label": "no longer needed", "metadata": {"id": "a", "level": 1}},
+    {"input": "#W2", "label": "ordered by mistake", "metadata": {"id": "b", "tags": ["x"]}},
+)
 SMALL = (
     "--num-rollout", "1", "--rollout-batch-size", "1", "--n-samples-per-prompt", "2",
     "--n-samples-per-eval-prompt", "1", "--rollout-max-response-len", "2", "--threads", "1",
@@ -122,13 +140,39 @@ def checkpoint(rng: Random, seeds: Seeds) -> tuple[str, Case]:
 def run_folder(rng: Random, seeds: Seeds) -> tuple[str, Case]:
     """A run folder, broken: its report is made, and the run resumed."""
     run = copy_tree(seeds.run, seeds.work / "run")
-    names = ("config.json", "metrics.jsonl", "episodes.jsonl", "summary.json")
+    names = ("config.json", "metrics.jsonl", "episodes.jsonl", "summary.json", "control.jsonl")
     how = mutate_file(rng, run / rng.choice(names))
     return how, (lambda: write_report(run)) if rng.random() < 0.6 else _resume(run)
 
 
 def _resume(run: Path) -> Case:
     return lambda: LocalRun(find_method(METHOD), ["--resume", "--run-dir", str(run)]).run()
+
+
+def evaluation(rng: Random, seeds: Seeds) -> tuple[str, Case]:
+    """The folder of an evaluation, broken: gone on with, graded again, compared."""
+    run = copy_tree(seeds.evaluation, seeds.work / "evaluation")
+    how = mutate_file(rng, rng.choice(sorted(path for path in run.iterdir() if path.is_file())))
+    argv = rng.choice(
+        (
+            ["--resume", "--run-dir", str(run)],
+            ["--rescore", str(run), "--run-dir", str(empty(seeds.work / "again") / "run")],
+            ["--compare", str(seeds.evaluation), str(run)],
+        )
+    )
+    return f"{argv[0]} {how}", lambda: evaluate_method(METHOD, argv)
+
+
+def data_file(rng: Random, seeds: Seeds) -> tuple[str, Case]:
+    """A data file, broken: its rows become tasks."""
+    path = seeds.work / "rows.jsonl"
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    path.write_bytes(seeds.rows.read_bytes())
+    how = mutate_file(rng, path)
+    method = make_method(METHOD, {})
+    return how, lambda: [method.task(row) for row in read_rows(path, label_key="label")]
 
 
 def launch_record(rng: Random, seeds: Seeds) -> tuple[str, Case]:
@@ -197,5 +241,8 @@ def _as_toml(value: Any) -> str:
 
 TARGETS = {
     found.__name__: found
-    for found in (policy_folder, checkpoint, run_folder, launch_record, options, toml, cluster)
+    for found in (
+        *(policy_folder, checkpoint, run_folder, evaluation, data_file),
+        *(launch_record, options, toml, cluster),
+    )
 }

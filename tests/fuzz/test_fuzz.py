@@ -21,8 +21,11 @@ from tests.fuzz.targets import TARGETS, Seeds, make_seeds
 
 CASES = int(os.environ.get("TURNWISE_FUZZ_CASES", "300"))
 FIRST = int(os.environ.get("TURNWISE_FUZZ_FIRST", "0"))
-SHARES = {"policy_folder": 0.3, "checkpoint": 0.15, "run_folder": 0.2, "launch_record": 0.05}
-"""Of the cases; what is left goes to the options."""
+SHARES = {
+    **{"policy_folder": 0.25, "checkpoint": 0.15, "run_folder": 0.15, "launch_record": 0.05},
+    **{"evaluation": 0.1, "data_file": 0.1, "options": 0.1, "toml": 0.05, "cluster": 0.05},
+}
+"""Of the cases."""
 LIMIT_S = 120
 ERRORS = tuple(kind for kind, _ in EXIT_CODES)
 
@@ -56,7 +59,7 @@ def test_a_broken_input_is_one_clear_error(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     failures = []
-    for number in range(FIRST, FIRST + max(1, int(CASES * SHARES.get(target, 0.1)))):
+    for number in range(FIRST, FIRST + max(1, int(CASES * SHARES[target]))):
         how, case = TARGETS[target](Random(f"{target} {number}"), seeds)
         try:
             with bounded():
