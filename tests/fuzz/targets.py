@@ -165,10 +165,7 @@ def evaluation(rng: Random, seeds: Seeds) -> tuple[str, Case]:
 
 def data_file(rng: Random, seeds: Seeds) -> tuple[str, Case]:
     """A data file, broken: its rows become tasks."""
-    path = seeds.work / "rows.jsonl"
-    if path.is_dir():
-        path.rmdir()
-    path.unlink(missing_ok=True)
+    path = empty(seeds.work / "data") / "rows.jsonl"
     path.write_bytes(seeds.rows.read_bytes())
     how = mutate_file(rng, path)
     method = make_method(METHOD, {})

@@ -16,6 +16,7 @@ from turnwise.evaluation.spread import single_runs
 from turnwise.evaluation.tasks import ALL, parts
 from turnwise.ledger import Ledger
 from turnwise.report import write_report
+from turnwise.run.folder import forget
 from turnwise.run.metrics import EvalRow, as_row, metric_means
 from turnwise.run.progress import number
 from turnwise.run.summary import EvalSummary, Measure, SummaryTable, percent, write_summary
@@ -208,7 +209,7 @@ def _write_metrics(
     services: Mapping[str, float],
 ) -> None:
     mean = avg_at_k(table).estimate
-    folder.run.metrics.unlink(missing_ok=True)
+    forget(folder.run.metrics)
     folder.run.append_metrics(
         as_row(
             EvalRow(

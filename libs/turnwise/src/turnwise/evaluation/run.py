@@ -38,6 +38,7 @@ from turnwise.method import Method, Services, method_name, play
 from turnwise.policy import AnyPolicy, Policy
 from turnwise.report import write_eval_report
 from turnwise.rollout import Rollout
+from turnwise.run.folder import forget
 from turnwise.run.lock import locked
 from turnwise.run.status import StatusWriter
 from turnwise.stopping import MIN_LOST_GROUPS, nothing_scored
@@ -122,8 +123,8 @@ class Evaluation:
         self, folder: EvalFolder, policy: AnyPolicy, missing: Sequence[Rollout[Any]]
     ) -> None:
         # What an evaluation that goes on has said before holds no more.
-        folder.run.summary.unlink(missing_ok=True)
-        folder.run.metrics.unlink(missing_ok=True)
+        forget(folder.run.summary)
+        forget(folder.run.metrics)
         player = _Player(self, folder, policy, len(missing))
         try:
             with StatusWriter(folder.run.path, backend="evaluation") as status:

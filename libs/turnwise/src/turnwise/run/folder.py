@@ -159,8 +159,7 @@ class RunFolder:
         rows = keep_until(self.metrics, step)
         counted = {_counted_by(row) for row in read_rows(self.metrics)}
         rows += keep_until(self.episodes, step, lambda row: _counted_by(row) in counted)
-        with writing(self.summary):
-            self.summary.unlink(missing_ok=True)
+        forget(self.summary)
         return Cut(rows, torn)
 
 
@@ -178,6 +177,16 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
+
+
+def forget(path: Path) -> None:
+    """Removes a file of a run that holds no more, if it is there.
+
+    Raises:
+        RunError: it can't be removed.
+    """
+    with writing(path):
+        path.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, text: str) -> None:
