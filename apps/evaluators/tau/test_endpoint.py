@@ -124,7 +124,7 @@ def two_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
         return method.rows(options.task_split)[:2]
 
     monkeypatch.setattr(TauBench, "rows", rows)
-    monkeypatch.setattr(policies, "ANSWER_DEADLINE_S", 0.2)
+    monkeypatch.setattr(policies, "ANSWER_DEADLINE_S", 3.0)
 
 
 def ground_truth(messages: list[Json]) -> Json:
