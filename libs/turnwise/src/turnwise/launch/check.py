@@ -143,7 +143,14 @@ def check(method: str, argv: Sequence[str]) -> int:
         prog="check",
         allow_abbrev=False,
         description="Looks at everything that a run on a cluster needs.",
-        epilog="Any flag of slime, --ray.KEY, --model.KEY and --METHOD.KEY go before the file.",
+        epilog=(
+            "Any flag of slime, --ray.KEY, --model.KEY and --METHOD.KEY go before the file. With"
+            " --backend local it looks at a run on this machine and takes train's options:"
+            " --hf-checkpoint, --device, --engine and the others."
+        ),
+    )
+    parser.add_argument(
+        "--backend", choices=["slime", "local"], help="slime if not given, or this machine"
     )
     parser.add_argument("--config", type=Path, required=True, help="the run's TOML file")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders are")
