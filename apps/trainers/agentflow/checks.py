@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +11,7 @@ import tokendelta
 from sandbox import Sandbox, SandboxUnavailable
 from turnwise.answers import MathVerifier
 from turnwise.config import ConfigError
-from turnwise.episode import BoundaryError
-from turnwise.models import ModelConfig, make_models
+from turnwise.models.checks import check_model
 from turnwise.preflight import Check, Line, fail, note, ok, skip
 from turnwise.retrieval import read_documents
 from turnwise.rows.reader import read_rows
@@ -31,9 +29,6 @@ GRADED = 200
 """Rows of a data file, evenly spread, whose answer the rule is tried on."""
 WRONG = "0"
 """What is held against them; where it is right, that is told as well."""
-ANSWER_S = 20.0
-"""Seconds for a frozen model's answer."""
-_NAME = re.compile(r"""(?:^|[-{,\s])name:\s*["']?([\w.-]+)""", re.MULTILINE)
 
 
 def make_checks(options: AgentFlowOptions, plan: Plan) -> dict[str, Check]:
@@ -108,41 +103,7 @@ def check_models(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
     if options.helpers == "rules":
         yield ok("models", "rules play the helpers")
     for name, model in given.items():
-        if model.local:
-            remedy = f"give [agentflow.models.{name}] sglang or base-url"
-            yield fail(f"model {name}", "local: slime's hooks hold no engine", remedy)
-        elif model.sglang:
-            yield _served(f"model {name}", model.sglang, plan)
-        else:
-            yield asyncio.run(_answers(name, model))
-
-
-async def _answers(name: str, model: ModelConfig) -> Line:
-    models = make_models({name: model})
-    try:
-        await models.check(ANSWER_S)
-    except BoundaryError as error:
-        remedy = f"look at [agentflow.models.{name}], at its server and at the network"
-        return fail(f"model {name}", str(error), remedy)
-    finally:
-        await models.close()
-    return ok(f"model {name}", f"{model.model} at {model.base_url} answers")
-
-
-def _served(line: str, name: str, plan: Plan) -> Line:
-    value = plan.value("--sglang-config")
-    if value is None:
-        remedy = "name the file of the engines in [sglang] sglang-config"
-        return fail(line, f"sglang {name}, but slime gets no sglang-config", remedy)
-    path = Path(value)
-    if not path.is_file():
-        return skip(line, f"{path} is not here, so its models can't be looked at")
-    # YAML; a file in which models are named otherwise is slime's to read.
-    served = _NAME.findall(path.read_text(encoding="utf-8", errors="replace"))
-    if name not in served:
-        there = ", ".join(served) or "none"
-        return fail(line, f"{path} has no model {name!r}; there are {there}", "name one of them")
-    return ok(line, f"slime serves {name}; it is asked once the run has started")
+        yield check_model(f"model {name}", f"[agentflow.models.{name}]", name, model, plan)
 
 
 def check_sandbox(options: AgentFlowOptions) -> Line:

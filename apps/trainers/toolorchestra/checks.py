@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +13,8 @@ from sandbox import Sandbox, SandboxUnavailable
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError
 from turnwise.method import Services
-from turnwise.models import ModelConfig, make_models
+from turnwise.models import ModelConfig
+from turnwise.models.checks import ANSWER_S, check_model
 from turnwise.preflight import Check, Line, fail, note, ok, skip
 from turnwise.retrieval import SearchClient, read_documents
 from turnwise.rows.reader import read_rows
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
     from turnwise.launch.plan import Plan
 
     from apps.trainers.toolorchestra.method import ToolOrchestraMethod
-
-ANSWER_S = 20.0
-"""Seconds for an expert's answer."""
-_NAME = re.compile(r"""(?:^|[-{,\s])name:\s*["']?([\w.-]+)""", re.MULTILINE)
 
 
 def make_checks(method: ToolOrchestraMethod, plan: Plan) -> dict[str, Check]:
@@ -98,40 +94,7 @@ def check_experts(options: ToolOrchestraOptions, plan: Plan) -> Iterator[Line]:
         section = (
             f"[toolorchestra.models.{name}]" if name != JUDGE else "[toolorchestra.judge-model]"
         )
-        if model.local:
-            remedy = f"give {section} sglang or base-url"
-            yield fail(line, "local: slime's hooks hold no engine", remedy)
-        elif model.sglang:
-            yield _served(line, model.sglang, plan)
-        else:
-            yield asyncio.run(_answers(line, name, model, section))
-
-
-async def _answers(line: str, name: str, model: ModelConfig, section: str) -> Line:
-    models = make_models({name: model})
-    try:
-        await models.check(ANSWER_S)
-    except BoundaryError as error:
-        return fail(line, str(error), f"look at {section}, at its server and at the network")
-    finally:
-        await models.close()
-    return ok(line, f"{model.model} at {model.base_url} answers")
-
-
-def _served(line: str, name: str, plan: Plan) -> Line:
-    value = plan.value("--sglang-config")
-    if value is None:
-        remedy = "name the file of the engines in [sglang] sglang-config"
-        return fail(line, f"sglang {name}, but slime gets no sglang-config", remedy)
-    path = Path(value)
-    if not path.is_file():
-        return skip(line, f"{path} is not here, so its models can't be looked at")
-    # YAML; a file in which models are named otherwise is slime's to read.
-    served = _NAME.findall(path.read_text(encoding="utf-8", errors="replace"))
-    if name not in served:
-        there = ", ".join(served) or "none"
-        return fail(line, f"{path} has no model {name!r}; there are {there}", "name one of them")
-    return ok(line, f"slime serves {name}; it is asked once the run has started")
+        yield check_model(line, section, name, model, plan)
 
 
 def check_search(options: ToolOrchestraOptions) -> Line:

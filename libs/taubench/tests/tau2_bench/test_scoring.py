@@ -15,8 +15,6 @@ from taubench.tau2 import (
     Score,
     Tau2Task,
     load_tasks,
-    nl_prompt,
-    nl_verdicts,
     task_by_id,
 )
 from taubench.tau2.flags import play_reference
@@ -209,31 +207,3 @@ def test_holes_are_told_with_what_strict_makes_of_them() -> None:
         "names only",
         "no assertion",
     ]
-
-
-def test_the_judge_is_asked_about_every_assertion_and_sees_the_conversation() -> None:
-    environment = ended(judged_task(), ("Well done!", []), (None, [UPDATE]))
-    _, asked = nl_prompt(environment.task, environment.history)
-    assert "1. The task is created successfully\n2. The user is complimented" in asked["content"]
-    assert "agent: Well done!" in asked["content"]
-    assert "agent: [calls update_task_status with" in asked["content"]
-    with pytest.raises(ValueError, match="has no NL assertions to judge"):
-        nl_prompt(with_criteria(environment.task, nl_assertions=()), environment.history)
-
-
-@pytest.mark.parametrize(
-    ("text", "verdicts"),
-    [
-        ("It was.\nVERDICT 1: TRUE\nno\nVERDICT 2: FALSE", [True, False]),
-        ("**Verdict 2**: true, verdict 1: false", [False, True]),
-        ("VERDICT 1: TRUE\nVERDICT 2: TRUE\nOn second thought\nVERDICT 1: FALSE", [False, True]),
-    ],
-)
-def test_verdicts_are_read_by_their_number(text: str, verdicts: list[bool]) -> None:
-    assert nl_verdicts(text, 2) == verdicts
-
-
-@pytest.mark.parametrize("text", ["", "VERDICT 1: TRUE", "VERDICT 1: TRUE VERDICT 3: TRUE", "TRUE"])
-def test_an_answer_without_a_verdict_for_each_is_none(text: str) -> None:
-    with pytest.raises(ValueError, match="verdicts on the statements 1 to 2 were wanted"):
-        nl_verdicts(text, 2)

@@ -22,8 +22,9 @@ What is here:
 * `policy`, `system_prompt`, `tool_schemas`, `user_tool_schemas`.
 * `Environment(task, solo=)`: `step`, `user_step`, `history`, `seen_by_agent`, `seen_by_user`,
   `evaluate`, `hashes`. Telecom and mock have a solo mode without a user.
-* `Score`: reward by component, and each check. NL assertions are a judge's: `nl_prompt`,
-  `nl_verdicts`, `Score.with_nl`. `evaluate(task, history, termination)` grades a saved episode.
+* `Score`: reward by component, and each check. NL assertions are a judge's
+  (`turnwise.judge.AssertionJudge`): `Score.with_nl`. `evaluate(task, history, termination)` grades
+  a saved episode.
 * `flags(task)`, `noop_baseline`, `transfer_baseline`: what stands beside a score. `KNOWN_HOLES`:
   where upstream's grading gives more than was earned, and which of them `strict=True` closes.
 * `messages_from_json`, `messages_to_json`, `task_from_json`, `same_content`: upstream's files.
@@ -50,7 +51,6 @@ from taubench.tau2.environment import (
 )
 from taubench.tau2.flags import Tau2Flags, flags, noop_baseline, transfer_baseline
 from taubench.tau2.holes import KNOWN_HOLES, Hole
-from taubench.tau2.judging import nl_prompt, nl_verdicts
 from taubench.tau2.messages import (
     Call,
     Message,
@@ -119,8 +119,6 @@ __all__ = [
     "load_tasks",
     "messages_from_json",
     "messages_to_json",
-    "nl_prompt",
-    "nl_verdicts",
     "noop_baseline",
     "policy",
     "reference",
