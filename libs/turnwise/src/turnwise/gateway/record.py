@@ -27,7 +27,7 @@ import tokendelta
 import toolparse
 
 from turnwise.conversation import Turn
-from turnwise.conversation.history import assistant_message
+from turnwise.conversation.history import assistant_message, reading
 from turnwise.conversation.recorded import places_of
 from turnwise.conversation.tokens import read_turn
 from turnwise.engine import Completion
@@ -365,6 +365,7 @@ class Record:
                 "text": told.answer.turn.text,
                 "finish": told.answer.turn.finish,
                 "author": "policy",
+                **reading(told.answer.turn),
             }
             for message in (*({**one, "author": _author(one)} for one in told.prompt), said):
                 found = places.get((number, message["author"] == "policy"))

@@ -11,7 +11,7 @@ from typing import Any
 from turnwise.config import ConfigError
 from turnwise.report import charts, sections
 from turnwise.report.events import event_rows
-from turnwise.report.load import RunData, numbers_by_name, readable
+from turnwise.report.load import RunData, numbers_by_name
 from turnwise.report.plots import Chart
 from turnwise.run.control import read_history
 from turnwise.run.folder import RunFolder
@@ -20,6 +20,7 @@ from turnwise.run.metrics import EvalRow, EventRow, MetricsRow, SlimeRow, TrainR
 from turnwise.run.summary import AnySummary, EvalSummary, Summary, read_summary
 from turnwise.view.episodes import MAX_PROBLEMS, Entry, EpisodeIndex
 from turnwise.view.follow import GrowingFile
+from turnwise.view.started import options_shown
 from turnwise.view.state import run_state, written_at
 from turnwise.view.tokens import OpenEpisode, open_episode
 
@@ -148,7 +149,7 @@ class ViewedRun:
             "measures": _table(sections.measure_rows(run)),
             "numbers": _table(sections.number_rows(run)),
             "events": _table(event_rows(run)),
-            "config": [(name, readable(value)) for name, value in run.config.items()],
+            "config": options_shown(self.folder, dict(run.config)),
         }
 
     def open(self, entry: Entry) -> OpenEpisode:

@@ -118,6 +118,13 @@ class Segment:
                 )
 
     @cached_property
+    def gap(self) -> float:
+        """The largest difference of a log-prob between engine and trainer; NaN where not known."""
+        if not len(self.trainer_logprobs) or not self.loss_mask.any():
+            return float("nan")
+        return float(np.nanmax(np.abs(self.trainer_logprobs - self.logprobs)))
+
+    @cached_property
     def blocks(self) -> Sequence[Block]:
         """The outline, with the pieces of each block."""
         return outline(self)

@@ -156,8 +156,11 @@ export const runView = async (root, parameters, signal) => {
         ...tables(found.counted, "What the episodes counted"),
         ...tables(found.numbers, "The numbers behind the curves"), ...tables(found.slime, "All of slime's numbers")),
       section("claim", "What this shows, and what it does not", claim),
-      section("config", "Configuration", kept(`${found.config.length} settings, as the run was started with them`,
-        table(["", ""], found.config, { classes: ["text", "text wide"] }))));
+      section("config", "Configuration", make("p", "", found.config.told),
+        ...(found.config.changed.length ? [table(["", "of this run", "without the command line"], found.config.changed,
+          { classes: ["text", "text wide", "text wide"] })] : []),
+        kept(`All ${found.config.rows.length} settings, as the run was started with them`,
+          table(["", ""], found.config.rows, { classes: ["text", "text wide"] }))));
     more.querySelector("#claim").hidden = !found.claim.length;
   };
 
