@@ -11,9 +11,12 @@ import pytest
 import tokendelta
 import toolparse
 from run.episodes import TOKENIZER, episode, message, segment
+from run.pages import run_folder
+from run.rows import train_row
 from turnwise.conversation.history import Turn, reading
 from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import dump
+from turnwise.run.metrics import SlimeRow, as_row
 from turnwise.run.start import how_started, write_start
 from turnwise.run.traces import TrainerNumbers, trace_row
 from turnwise.view import answers, lanes
@@ -190,3 +193,51 @@ def test_options_that_the_command_line_changed_stand_beside_what_they_would_be(
     (folder.path / "start.json").write_text("{torn")
     assert "did not record" in run.shown()["config"]["told"]
     assert msgspec.to_builtins(start)["changed"] == {"lr": 1e-06, "tau.more": None}
+
+
+def test_the_gpus_are_told_from_slimes_numbers_and_from_the_memory_lines_of_its_log(
+    tmp_path: Path,
+) -> None:
+    folder = run_folder(tmp_path, ended=False)
+    run = ViewedRun("tau-run", folder.path)
+    found = run.shown()
+    assert found["gpu_charts"] == [] and found["gpus"]["rows"] == []
+    numbers = {"perf/actor_train_tflops": 100.0, "train/loss": 0.5}
+    for step in (1, 2):
+        row = SlimeRow(step=step, numbers={name: step * one for name, one in numbers.items()})
+        folder.append_metrics(as_row(row))
+    memory = "{'gpu': 'cuda:0', 'total_GB': 139.8, 'used_GB': %s, 'reserved_GB': 3.0}"
+    lines = [
+        "(MegatronTrainRayActor pid=7) [x.py:9] [Rank 1] Memory-Usage before: " + memory % 70.5,
+        "[Rank 0] Memory-Usage after offload: " + memory % 90.25,
+        "[Rank 0] Memory-Usage after onload: " + memory % 12,
+        "[Rank 0] Memory-Usage odd: {'gpu': __import__('os')}",
+        "[Rank 0] Memory-Usage odd: {'gpu': 'x', 'used_GB': 'much'}",
+    ]
+    log = folder.logs / "job.log"
+    log.write_text("\n".join(lines) + "\n[Rank 9] Memory-Usage torn: {'gpu'")
+    found = run.shown()
+    assert [one["title"] for one in found["gpu_charts"]] == ["perf/actor_train_tflops"]
+    assert [one["title"] for one in found["slime_charts"]] == ["train/loss"]
+    first, second = found["gpus"]["rows"]
+    assert first == [
+        "0",
+        "cuda:0",
+        "12.0 GB",
+        "139.8 GB",
+        "3.0 GB",
+        "after onload",
+        "90.2 GB",
+        "after offload",
+    ]
+    assert second[:3] == ["1", "cuda:0", "70.5 GB"]
+
+
+def test_torchs_memory_on_this_machines_gpu_is_a_curve(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, steps=0, ended=False)
+    for step in (1, 2):
+        how = {"peak_memory_bytes": step * 10**9, "predicted_memory_bytes": 3 * 10**9}
+        folder.append_metrics(as_row(train_row(step=step, **how)))
+    (chart,) = ViewedRun("tau-run", folder.path).shown()["gpu_charts"]
+    assert chart["title"] == "GPU memory, GB"
+    assert chart["data"]["levels"] or chart["data"]["y"] == [1.0, 2.0]

@@ -1,7 +1,7 @@
 """The page in a headless Chromium; without one these tests are skipped."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from turnwise.run.metrics import EventRow, as_row
 from turnwise.run.summary import write_summary
 from turnwise.run.watching import StatusWriter
 
-from view.browser import CHROMIUM, Page, browser
+from view.browser import CHROMIUM, Page, launched, opened
 from view.serving import serving
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
@@ -32,11 +32,23 @@ HOSTILE = (
 SHOWN = "document.querySelector('#conversation').innerText"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One browser for all tests of this file, each of which has a page of its own."""
+    with launched(tmp_path_factory.mktemp("chromium")) as address:
+        ADDRESS.append(address)
+        yield
+        ADDRESS.clear()
+
+
+ADDRESS: list[str] = []
+
+
 @asynccontextmanager
 async def looking(tmp_path: Path, token: str | None = None) -> AsyncIterator[tuple[Page, str]]:
-    """A browser, and the address of the runs in `tmp_path / "runs"`."""
+    """A page, and the address of the runs in `tmp_path / "runs"`."""
     served = serving(tmp_path / "runs", token)
-    async with served as url, browser(tmp_path / "profile") as page:
+    async with served as url, opened(ADDRESS[0]) as page:
         await page.resize(1280, 900)
         yield page, url
         assert not page.faults
@@ -142,7 +154,7 @@ async def test_without_the_token_a_run_is_seen_and_not_changed(tmp_path: Path) -
 
 async def test_a_server_that_is_gone_is_told_and_the_page_stays(tmp_path: Path) -> None:
     run_folder(tmp_path / "runs")
-    async with browser(tmp_path / "profile") as page:
+    async with opened(ADDRESS[0]) as page:
         async with serving(tmp_path / "runs") as url:
             await page.open(url)
             await page.until(f"{ROWS} == 1")
@@ -261,7 +273,7 @@ async def test_a_long_episode_draws_what_is_seen(tmp_path: Path) -> None:
 
 async def test_the_report_in_one_file_draws_with_the_same_parts(tmp_path: Path) -> None:
     path = write_report(run_folder(tmp_path).path)
-    async with browser(tmp_path / "profile") as page:
+    async with opened(ADDRESS[0]) as page:
         await page.resize(1280, 900)
         await page.open(path.as_uri())
         await page.until(f"{TOKENS} > 50")

@@ -117,7 +117,7 @@ def _trainers(opened: OpenEpisode) -> list[tuple[str, str]]:
     clipped = sum(len(one.clipped) for one in known)
     return [
         ("advantage", ", ".join(dict.fromkeys(f"{one.advantage:+.3f}" for one in known))),
-        ("largest engine-trainer gap", f"{max(one.gap for one in known):.2g}"),
+        ("largest engine-trainer gap", f"{max(one.gap or 0.0 for one in known):.2g}"),
         ("clipped tokens", f"{clipped:,}"),
     ]
 
