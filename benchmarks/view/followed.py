@@ -32,7 +32,7 @@ from .measure import served
 
 EPISODES = 100
 EPISODE_S = 0.02
-PAIRS = 20
+PAIRS = 16
 
 
 def work(path: Path) -> None:
