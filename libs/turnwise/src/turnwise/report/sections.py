@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.ledger import LedgerRow
-from turnwise.report.charts import STAGES, ending_styles, percent, plain
+from turnwise.report.charts import STAGES, ending_styles, percent, plain, stage_seconds
 from turnwise.report.load import RunData, halving
 from turnwise.run.metrics import EvalRow, TrainRow
 from turnwise.run.progress import number
@@ -140,11 +140,7 @@ def ending_legend(run: RunData) -> list[tuple[str, str, str, str]]:
 
 def stage_rows(run: RunData) -> list[tuple[str, str, str, str, str]]:
     """Style, stage, time in all, share, mean of one."""
-    times = {
-        "rollout": [row.rollout_s for row in run.trains],
-        "training": [row.train_s for row in run.trains if row.train_s is not None],
-        "evaluation": [row.eval_s for row in run.evals],
-    }
+    times = {stage: list(seconds.values()) for stage, seconds in stage_seconds(run).items()}
     total = sum(sum(values) for values in times.values())
     return [
         (
