@@ -28,7 +28,7 @@ STAGES = {
     "weight update": "stage-d",
     "evaluation": "stage-c",
 }
-WAITS = [("policy", 1.0), ("user", 1.0), ("tool", 1.0), ("system", 1.0), ("template", 1.0)]
+WAITS = ("stage-b", "stage-a", "stage-c", "stage-d", "muted")
 STRENGTHS = (1.0, 0.72, 0.5, 0.34)
 """Of colours of the same kind."""
 
@@ -213,15 +213,20 @@ def _by_step(run: RunData, name: str) -> dict[int, float]:
 
 def wait_chart(run: RunData) -> Chart | None:
     """What an episode spends its time on: those of its numbers that are seconds."""
-    names = dict.fromkeys(name for row in run.trains for name in row.metrics if name.endswith("_s"))
-    words = {name: name.removesuffix("_s").replace("_", " ") for name in names}
+    styles = wait_styles(run)
     bars = [
-        Bar(row.step, {words[n]: row.metrics[n].mean for n in names if n in row.metrics})
+        Bar(row.step, {name: row.metrics[name].mean for name in styles if name in row.metrics})
         for row in run.trains
     ]
-    colors = {word: WAITS[place % len(WAITS)] for place, word in enumerate(words.values())}
+    colors = {name: (style, 1.0) for name, style in styles.items()}
     note = "Mean seconds of an episode; many are under way at once."
     return stacked_bars("What episodes wait for", bars, colors, note=note)
+
+
+def wait_styles(run: RunData) -> dict[str, str]:
+    """The numbers of episodes that are seconds, by name, each with a colour."""
+    names = dict.fromkeys(n for row in run.trains for n in row.metrics if n.endswith("_s"))
+    return {name: WAITS[place % len(WAITS)] for place, name in enumerate(names)}
 
 
 def _points(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.ledger import LedgerRow
-from turnwise.report.charts import STAGES, ending_styles, percent, plain, stage_seconds
+from turnwise.report.charts import STAGES, ending_styles, percent, plain, stage_seconds, wait_styles
 from turnwise.report.load import RunData, halving
 from turnwise.run.metrics import EvalRow, TrainRow
 from turnwise.run.progress import number
@@ -153,6 +153,17 @@ def stage_rows(run: RunData) -> list[tuple[str, str, str, str, str]]:
         for name, values in times.items()
         if values
     ]
+
+
+def wait_rows(run: RunData) -> list[tuple[str, str, str]]:
+    """Style, what an episode spends its time on, mean seconds of an episode in training."""
+    rows = []
+    for name, style in wait_styles(run).items():
+        found = [row.metrics[name] for row in run.trains if name in row.metrics]
+        count = sum(one.episodes for one in found)
+        mean = sum(one.mean * one.episodes for one in found) / count if count else math.nan
+        rows.append((style, name.removesuffix("_s").replace("_", " "), f"{mean:.2g} s"))
+    return rows
 
 
 def number_rows(run: RunData) -> Table:

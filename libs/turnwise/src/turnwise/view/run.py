@@ -150,6 +150,7 @@ class ViewedRun:
             "ending_chart": _chart(charts.ending_chart(run)),
             "endings": sections.ending_legend(run),
             "time_chart": _chart(charts.time_chart(run)),
+            "waits": sections.wait_rows(run),
             "wait_chart": _chart(charts.wait_chart(run)),
             "stages": sections.stage_rows(run),
             "counted": _table(sections.metric_rows(run)),

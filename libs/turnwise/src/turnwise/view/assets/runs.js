@@ -157,6 +157,7 @@ export const runView = async (root, parameters, signal) => {
     more.replaceChildren(
       keyed(["ending", "training", "evaluation"], found.endings),
       keyed(["stage", "time", "share", "mean"], found.stages),
+      ...(found.waits.length ? [keyed(["an episode spends on", "mean"], found.waits)] : []),
       section("more", "Numbers", ...tables(found.measures, "What was measured"),
         ...tables(found.events, "What happened: stalls and requests"),
         ...tables(found.counted, "What the episodes counted"),
