@@ -45,7 +45,7 @@ from turnwise.local.options import TrainOptions
 from turnwise.local.update import UpdateMetrics
 from turnwise.local.weights import merged
 from turnwise.method import play
-from turnwise.rollout import Rollout, derive_seed, run_rollouts
+from turnwise.rollout import Rollout, derive_seed, run_rollouts, waiting_s
 from turnwise.trials import Estimate, Trial, by_task, mean_score
 
 TaskT = TypeVar("TaskT")
@@ -60,6 +60,7 @@ class Sampled:
     ledger: Ledger
     sampled_tokens: int
     rollout_s: float
+    waiting_s: float
     lag: LagMonitor
 
 
@@ -68,6 +69,7 @@ class StepResult:
     """A training step: what it did, and how long each stage took in seconds.
 
     Attributes:
+        waiting_s: Of the rollouts, for the longest of them (`turnwise.rollout.waiting_s`).
         lag: Of the event loop.
         peak_memory: The most bytes that torch has held on the GPU so far; None on a CPU.
         predicted_memory: What was expected of it; None likewise.
@@ -80,6 +82,7 @@ class StepResult:
     max_logprob_diff: float
     mean_logprob_diff: float
     rollout_s: float
+    waiting_s: float
     train_s: float
     sampled_tokens: int
     lag: LagMonitor
@@ -151,6 +154,7 @@ class Trainer(Generic[TaskT]):
             max_logprob_diff=updated.max_logprob_diff,
             mean_logprob_diff=updated.mean_logprob_diff,
             rollout_s=sampled.rollout_s,
+            waiting_s=sampled.waiting_s,
             train_s=time.perf_counter() - started,
             sampled_tokens=sampled.sampled_tokens,
             lag=sampled.lag,
@@ -232,12 +236,15 @@ class Trainer(Generic[TaskT]):
         ledger = Ledger()
         await self.engine.clear()
         sampled_before = self.engine.stats.sampled_tokens
+        ended: list[float] = []
         async with LagMonitor() as lag:
             episodes = await run_rollouts(
                 self._train_rollouts(step),
                 lambda rollout: play(self.experiment.method, rollout, self.experiment.policy),
                 ledger=ledger,
                 concurrency=self.options.concurrency,
+                on_episode=lambda _: ended.append(time.perf_counter()),
+                work=self.experiment.method.work,
             )
         ledger.check()
         return Sampled(
@@ -245,6 +252,7 @@ class Trainer(Generic[TaskT]):
             ledger=ledger,
             sampled_tokens=self.engine.stats.sampled_tokens - sampled_before,
             rollout_s=time.perf_counter() - started,
+            waiting_s=waiting_s(ended, self.options.concurrency),
             lag=lag,
         )
 
@@ -264,9 +272,18 @@ class Trainer(Generic[TaskT]):
         Trials have the same seeds at every evaluation of a run, so that two of them differ by
         the policy alone.
         """
+        return await self._evaluate(
+            self.experiment.eval_tasks, self.options.n_samples_per_eval_prompt
+        )
+
+    async def curve(self, points: Mapping[str, Mapping[str, TaskT]]) -> dict[str, EvalResult]:
+        """Plays the tasks of each point once."""
+        return {name: await self._evaluate(tasks, 1) for name, tasks in points.items()}
+
+    async def _evaluate(self, tasks: Mapping[str, TaskT], trials: int) -> EvalResult:
         started = time.perf_counter()
         options, method = self.options, self.experiment.method
-        tasks, policy = self.experiment.eval_tasks, self.experiment.policy
+        policy = self.experiment.policy
         stops = policy.sampling.stop_token_ids
         policy = replace(policy, sampling=replace(options.eval_sampling(), stop_token_ids=stops))
         rollouts = [
@@ -278,7 +295,7 @@ class Trainer(Generic[TaskT]):
                 seed=derive_seed(options.seed, "eval", task_id, trial),
             )
             for task_id, task in tasks.items()
-            for trial in range(options.n_samples_per_eval_prompt)
+            for trial in range(trials)
         ]
         ledger = Ledger()
         await self.engine.clear()
@@ -287,13 +304,14 @@ class Trainer(Generic[TaskT]):
             lambda rollout: play(method, rollout, policy),
             ledger=ledger,
             concurrency=options.concurrency,
+            work=method.work,
         )
         ledger.check()
-        trials = (
+        played = (
             Trial(episode.group_id, int(episode.rollout_id.rpartition("#")[2]), episode.score)
             for episode in episodes
         )
-        table = by_task(trials, list(tasks), options.n_samples_per_eval_prompt)
+        table = by_task(played, list(tasks), trials)
         return EvalResult(
             episodes=episodes,
             table=table,
