@@ -46,6 +46,7 @@ from turnwise.local.update import UpdateMetrics
 from turnwise.local.weights import merged
 from turnwise.method import play
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
+from turnwise.run.traces import Trained
 from turnwise.trials import Estimate, Trial, by_task, mean_score
 
 TaskT = TypeVar("TaskT")
@@ -69,6 +70,7 @@ class StepResult:
 
     Attributes:
         lag: Of the event loop.
+        trained: What was found of the trained tokens.
         peak_memory: The most bytes that torch has held on the GPU so far; None on a CPU.
         predicted_memory: What was expected of it; None likewise.
     """
@@ -83,6 +85,7 @@ class StepResult:
     train_s: float
     sampled_tokens: int
     lag: LagMonitor
+    trained: Trained
     peak_memory: int | None
     predicted_memory: int | None
 
@@ -154,6 +157,7 @@ class Trainer(Generic[TaskT]):
             train_s=time.perf_counter() - started,
             sampled_tokens=sampled.sampled_tokens,
             lag=sampled.lag,
+            trained=updated.trained,
             peak_memory=torch.cuda.max_memory_allocated(self.model.device) if on_gpu else None,
             predicted_memory=self._memory.total if on_gpu else None,
         )
