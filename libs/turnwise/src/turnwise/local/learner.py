@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from turnwise.command import RunError
@@ -126,13 +127,13 @@ class Learner:
         if said:
             raise RunError(f"step {step}: {said}")
 
-    def rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
-        """Packed rows of an optimiser step, from rollouts with their advantages."""
+    def rows(self, rollouts: Sequence[tuple[Episode, NDArray[np.float64]]]) -> list[TrainRow]:
+        """Packed rows of an optimiser step, from rollouts with the advantages of their segments."""
         options = self.options
         dealt = [
-            (segment, episode.rollout_id, advantage)
-            for episode, advantage in rollouts
-            for segment in episode.segments
+            (segment, episode.rollout_id, float(advantage))
+            for episode, advantages_S in rollouts
+            for segment, advantage in zip(episode.segments, advantages_S, strict=True)
             if segment.trained_tokens
         ]
         if not dealt:
@@ -154,12 +155,12 @@ class Learner:
         ]
 
 
-def kept_rollouts(groups: Sequence[Group]) -> list[tuple[Episode, float]]:
-    """The scored rollouts of the groups that are trained on, with their advantages."""
+def kept_rollouts(groups: Sequence[Group]) -> list[tuple[Episode, NDArray[np.float64]]]:
+    """The scored rollouts of the groups that are trained on, with their segments' advantages."""
     return [
-        (episode, float(advantage))
+        (episode, group.segment_advantages(member))
         for group in groups
         if group.drop is None
-        for episode, advantage in zip(group.episodes, group.advantages_G, strict=True)
-        if not np.isnan(advantage) and episode.segments
+        for member, episode in enumerate(group.episodes)
+        if episode.score is not None and episode.segments
     ]
