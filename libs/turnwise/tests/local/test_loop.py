@@ -293,10 +293,11 @@ async def test_a_run_that_is_further_than_asked_is_refused(start: Any) -> None:
         await start("run", resume=True, run_dir=Path("unused"), num_rollout=2)
 
 
-async def test_the_lag_of_the_event_loop_is_in_the_row(start: Any) -> None:
+async def test_the_row_says_how_late_the_event_loop_and_how_busy_the_engine_was(start: Any) -> None:
     folder = await start(num_rollout=1)
     (row,) = rows(folder, "train")
     assert row["loop_lag_max_ms"] >= row["loop_lag_p50_ms"] >= 0
+    assert 0 < row["engine_busy"] <= 1
 
 
 def test_every_prompt_comes_once_per_epoch_and_epochs_differ() -> None:
