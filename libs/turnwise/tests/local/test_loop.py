@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +24,7 @@ from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.trainer import prompt_order
 from turnwise.rollout import Rollout
+from turnwise.rows import Row
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import locked
 from turnwise.run.summary import Summary, read_summary
@@ -77,11 +78,15 @@ def start(
     return run
 
 
-async def test_what_a_method_has_compared_is_paired_like_the_score(
+async def test_what_a_method_has_compared_is_paired_like_the_score_and_its_curves_are_played_once(
     start: Callable[..., Awaitable[RunFolder]],
 ) -> None:
     class Counted(Letters):
         compared = ("turns", "absent")
+
+        def curves(self) -> Mapping[str, Sequence[Row]]:
+            points = [("long", "mn"), ("short", "op"), ("long", "qr")]
+            return {"length": [Row(p, id=p, metadata={"part": part}) for part, p in points]}
 
     folder = await start(method=Counted, num_rollout=1)
     first, _ = rows(folder, "eval")
@@ -91,6 +96,10 @@ async def test_what_a_method_has_compared_is_paired_like_the_score(
     assert isinstance(found, Summary)
     assert (found.compared["turns"].before.mean, found.compared["turns"].difference.mean) == (2, 0)
     assert str(found.compared["absent"]) == "not known"
+    [curve] = found.tables
+    assert [(row[0], *row[2:]) for row in curve.rows] == [("long", "2", "0"), ("short", "1", "0")]
+    assert "After training, by length: long " in found.text()
+    assert rows(folder, "train")[0]["waiting_s"] >= 0
 
 
 def rows(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
@@ -170,7 +179,7 @@ async def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(
     assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
 
     def lasting(row: dict[str, Any]) -> dict[str, Any]:
-        clocks = ("_s", "_ms")
+        clocks = ("_s", "_ms", "engine_busy")
         kept = {key: value for key, value in row.items() if not key.endswith(clocks)}
         metrics = kept.get("metrics", {})
         return {**kept, "metrics": {k: v for k, v in metrics.items() if not k.endswith(clocks)}}

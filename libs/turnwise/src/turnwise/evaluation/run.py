@@ -165,6 +165,7 @@ class Evaluation:
             self.options.k,
             seed=self.options.seed,
             scored=() if self.folder is None else self.folder.journal.scored(),
+            work=self.method.work,
         )
 
     async def _created(self, policy: AnyPolicy) -> EvalFolder:

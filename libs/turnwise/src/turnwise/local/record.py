@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +16,7 @@ from turnwise.local.trainer import EvalResult, StepResult, Table, drops
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, TrainRow, as_row, metric_means, read_metrics
 from turnwise.run.progress import ProgressDisplay
-from turnwise.run.summary import Change, Summary, write_summary
+from turnwise.run.summary import Change, Summary, SummaryTable, percent, write_summary
 from turnwise.run.traces import Trained, choose_eval_traces, choose_traces, trace_row
 from turnwise.run.trackers import Trackers
 from turnwise.trials import mean_score, paired_difference
@@ -118,6 +118,7 @@ class Recorder:
             groups_dropped=drops(result.groups),
             rollout_s=result.rollout_s,
             engine_busy=result.engine_busy_s / result.rollout_s,
+            waiting_s=result.waiting_s,
             train_s=result.train_s,
             loop_lag_p50_ms=1e3 * result.lag.p50_s,
             loop_lag_max_ms=1e3 * result.lag.max_s,
@@ -127,8 +128,17 @@ class Recorder:
         self._append(row, choose_traces(result.episodes), result.trained)
         self.progress.stepped(row, result.ledger.equation())
 
-    def summarise(self, before: Table | None, after: Table) -> Summary:
-        """Compares two evaluations and writes summary.json; no verdict without the first."""
+    def summarise(
+        self,
+        before: Table | None,
+        after: Table,
+        curves: Mapping[str, Mapping[str, EvalResult]] = MappingProxyType({}),
+    ) -> Summary:
+        """Compares two evaluations and writes summary.json; no verdict without the first.
+
+        Args:
+            curves: What was played once at the end, by what the points differ in, then by point.
+        """
         before = {task: [] for task in after} if before is None else before
         scores = [score for table in (before, after) for row in table.values() for score in row]
         summary = Summary(
@@ -145,6 +155,7 @@ class Recorder:
             claim=self._experiment.claim,
             split=self._experiment.split,
             compared=self._compared(),
+            tables=tuple(_curve(name, points) for name, points in curves.items()),
         )
         write_summary(self._folder, summary)
         return summary
@@ -188,6 +199,23 @@ class Recorder:
     def close(self) -> None:
         """Ends what the rows are sent to."""
         self._trackers.close()
+
+
+def _curve(name: str, points: Mapping[str, EvalResult]) -> SummaryTable:
+    return SummaryTable(
+        title=f"After training, by {name}",
+        before=("Each task once; ± is one standard error over tasks.",),
+        head=(name, "score", "tasks", "lost"),
+        rows=tuple(
+            (
+                point,
+                percent(found.estimate),
+                f"{len(found.table)}",
+                f"{sum(episode.score is None for episode in found.episodes)}",
+            )
+            for point, found in points.items()
+        ),
+    )
 
 
 def endings(episodes: Sequence[Episode]) -> dict[str, int]:
