@@ -104,8 +104,8 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             beside ours.
         shipped: The folder of the policy that `--hf-checkpoint shipped` names.
         preset: The file of options that local training has where no `--config` is given.
-        compared: Numbers of `Episode.metrics` that local training compares before and after beside
-            the score.
+        compared: Numbers of `Episode.metrics` that are compared beside the score: before and after
+            training, and between two evaluations.
         may_change: Options that say nothing about what is played, `section.key` by field name: a
             run that goes on may be given them anew.
         options: The run's.

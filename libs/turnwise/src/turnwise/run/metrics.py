@@ -206,6 +206,26 @@ def metric_means(metrics: Iterable[Mapping[str, float | None]]) -> dict[str, Met
     }
 
 
+Numbers = dict[str, list[float | None]]
+"""By task and trial; None where there is none."""
+
+
+def compared_numbers(
+    names: Iterable[str],
+    episodes: Iterable[tuple[str, float | None, Mapping[str, float | None]]],
+) -> dict[str, Numbers]:
+    """The numbers of `names` as `EvalRow.compared` has them.
+
+    Args:
+        episodes: Task, score and metrics of each; one without a score has no numbers.
+    """
+    found: dict[str, Numbers] = {name: {} for name in names}
+    for task, score, metrics in episodes:
+        for name, numbers in found.items():
+            numbers.setdefault(task, []).append(None if score is None else metrics.get(name))
+    return found
+
+
 def as_row(metrics: MetricsRow) -> Row:
     """The row as it stands in the file."""
     row: Row = plain(msgspec.to_builtins(metrics))
