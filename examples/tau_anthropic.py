@@ -6,6 +6,7 @@ uses, send their results, until it uses none. Needs the package anthropic.
 ./pants run libs/turnwise:train -- --method examples.tau_anthropic:TauAnthropic
 """
 
+from pathlib import Path
 from typing import Any
 
 from anthropic import AsyncAnthropic
@@ -52,6 +53,8 @@ async def serve(base_url: str, task: Task) -> float:
 
 class TauAnthropic(TauGateway):
     """The agent as a method."""
+
+    preset = Path(__file__).with_suffix(".toml")
 
     async def agent(self, base_url: str, task: Task) -> float:
         return await serve(base_url, task)

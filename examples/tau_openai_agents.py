@@ -3,9 +3,10 @@
 `serve` is what the SDK's documentation teaches for another provider: a client with a base URL, a
 model, an agent with tools, and a run for each message. Needs the packages openai and openai-agents.
 
-./pants run libs/turnwise:train -- --method examples.tau_openai_agents:TauOpenAIAgents
+./pants run libs/turnwise:train -- --method examples.tau_openai_agents:TauAgents
 """
 
+from pathlib import Path
 from typing import Any
 
 from agents import (
@@ -68,8 +69,10 @@ async def serve(base_url: str, task: Task) -> float:
     return desk.reward
 
 
-class TauOpenAIAgents(TauGateway):
+class TauAgents(TauGateway):
     """The agent as a method."""
+
+    preset = Path(__file__).with_suffix(".toml")
 
     async def agent(self, base_url: str, task: Task) -> float:
         return await serve(base_url, task)

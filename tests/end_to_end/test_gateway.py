@@ -69,7 +69,7 @@ def native(loaded: tuple[Any, Any]) -> list[Episode]:
     ("module", "name"),
     [
         ("tau_gateway", "TauGateway"),
-        ("tau_openai_agents", "TauOpenAIAgents"),
+        ("tau_openai_agents", "TauAgents"),
         ("tau_anthropic", "TauAnthropic"),
     ],
 )
