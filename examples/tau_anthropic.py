@@ -9,7 +9,7 @@ uses, send their results, until it uses none. Needs the package anthropic.
 from pathlib import Path
 from typing import Any
 
-from anthropic import AsyncAnthropic
+import anthropic  # type: ignore[import-not-found]  # pants: no-infer-dep
 from taubench import Task
 
 from examples.tau_desk import Desk
@@ -24,7 +24,7 @@ async def serve(base_url: str, task: Task) -> float:
         for function in desk.tools
     ]
     messages: list[Any] = [{"role": "user", "content": await desk.greeting()}]
-    async with AsyncAnthropic(base_url=base_url, api_key="none") as client:
+    async with anthropic.AsyncAnthropic(base_url=base_url, api_key="none") as client:
         while not desk.over:
             answer = await client.messages.create(
                 model="policy",

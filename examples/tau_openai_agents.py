@@ -9,30 +9,21 @@ model, an agent with tools, and a run for each message. Needs the packages opena
 from pathlib import Path
 from typing import Any
 
-from agents import (
-    Agent,
-    FunctionTool,
-    ModelBehaviorError,
-    OpenAIResponsesModel,
-    RunContextWrapper,
-    Runner,
-    ToolsToFinalOutputResult,
-    set_tracing_disabled,
-)
-from openai import AsyncOpenAI
+import agents  # type: ignore[import-not-found]  # pants: no-infer-dep
+import openai  # type: ignore[import-not-found]  # pants: no-infer-dep
 from taubench import Task
 
 from examples.tau_desk import Desk
 from examples.tau_gateway import TauGateway
 
-set_tracing_disabled(True)
+agents.set_tracing_disabled(True)
 
 
-def tool_of(desk: Desk, function: dict[str, Any]) -> FunctionTool:
-    async def invoke(context: RunContextWrapper[Any], arguments: str) -> str:
+def tool_of(desk: Desk, function: dict[str, Any]) -> agents.FunctionTool:
+    async def invoke(context: agents.RunContextWrapper[Any], arguments: str) -> str:
         return desk.call(function["name"], arguments)
 
-    return FunctionTool(
+    return agents.FunctionTool(
         name=function["name"],
         description=function.get("description", ""),
         params_json_schema=function["parameters"],
@@ -45,22 +36,22 @@ async def serve(base_url: str, task: Task) -> float:
     """Serves the customer of a task until they hang up; returns the environment's reward."""
     desk = Desk(task)
 
-    def until_over(context: Any, results: Any) -> ToolsToFinalOutputResult:
-        return ToolsToFinalOutputResult(is_final_output=desk.over, final_output="")
+    def until_over(context: Any, results: Any) -> agents.ToolsToFinalOutputResult:
+        return agents.ToolsToFinalOutputResult(is_final_output=desk.over, final_output="")
 
-    async with AsyncOpenAI(base_url=f"{base_url}/v1", api_key="none") as client:
-        agent = Agent(
+    async with openai.AsyncOpenAI(base_url=f"{base_url}/v1", api_key="none") as client:
+        agent = agents.Agent(
             name="Shop",
             instructions=desk.instructions,
             tools=[tool_of(desk, function) for function in desk.tools],
-            model=OpenAIResponsesModel(model="policy", openai_client=client),
+            model=agents.OpenAIResponsesModel(model="policy", openai_client=client),
             tool_use_behavior=until_over,
         )
         history: list[Any] = [{"role": "user", "content": await desk.greeting()}]
         while not desk.over:
             try:
-                result = await Runner.run(agent, history)
-            except ModelBehaviorError:
+                result = await agents.Runner.run(agent, history)
+            except agents.ModelBehaviorError:
                 return 0.0  # It called a tool that there is not.
             history = result.to_input_list()
             if not desk.over:
