@@ -44,6 +44,7 @@ from turnwise.conversation.history import (
     Overflow,
     ToolCall,
     Turn,
+    reading,
 )
 from turnwise.conversation.recorded import Recorded
 from turnwise.conversation.tokens import Specials, TokenHistory
@@ -255,9 +256,11 @@ class Conversation:
         given), `turn`, and `segment` with `span`: the place [start, stop) in
         `segments()[segment].ids`, None where it never got into a prompt. Messages that entered a
         prompt together share their span; one of `note` has the empty span at the end of the turn
-        before it. A message of the policy has `text` (all that was sampled) and `finish` as well.
+        before it. A message of the policy has `text` (all that was sampled) and `finish` as well,
+        and how its calls were read (`turnwise.conversation.history.reading`).
         """
         places = self._recorded().places
+        turns = {turn.number: turn for turn in self.turns}
         rows = []
         for message in self.messages:
             entry = dict(message)
@@ -267,6 +270,8 @@ class Conversation:
             else:
                 found = places.get((entry["turn"], entry["author"] == "policy"))
                 span = found and found[1:]
+            if "finish" in entry and entry["turn"] in turns:
+                entry |= reading(turns[entry["turn"]])
             rows.append({**entry, "segment": found and found[0], "span": span})
         return rows
 

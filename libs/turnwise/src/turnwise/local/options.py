@@ -179,6 +179,8 @@ class TrainOptions(CommandConfig):
     0.1."""
     track: tuple[TrackerName, ...] = ()
     """Trackers that get the rows of metrics.jsonl as well; each needs its package."""
+    replay: int | None = Field(default=None, ge=1)
+    """Play line N of episodes.jsonl in --run-dir again from its record, and train nothing."""
     dry_run: bool = False
     """Print the resolved configuration and exit."""
 
@@ -195,6 +197,8 @@ class TrainOptions(CommandConfig):
             raise ValueError("kl-loss-coef needs use-kl-loss")
         if self.resume and self.run_dir is None:
             raise ValueError("resume needs run-dir, the folder of the run to go on with")
+        if self.replay is not None and self.run_dir is None:
+            raise ValueError("replay needs run-dir, the folder of the run that has the episode")
         if self.max_tokens_per_gpu < self.rollout_max_context_len:
             raise ValueError(
                 f"max-tokens-per-gpu ({self.max_tokens_per_gpu}) must hold one conversation of"

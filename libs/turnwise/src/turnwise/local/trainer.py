@@ -44,7 +44,7 @@ from turnwise.local.memory import ModelShape, predict_memory
 from turnwise.local.options import TrainOptions
 from turnwise.local.update import UpdateMetrics
 from turnwise.local.weights import merged
-from turnwise.method import play
+from turnwise.method import play_recorded
 from turnwise.rollout import Rollout, derive_seed, run_rollouts, waiting_s
 from turnwise.run.traces import Trained
 from turnwise.trials import Estimate, Trial, by_task, mean_score
@@ -245,10 +245,11 @@ class Trainer(Generic[TaskT]):
         await self.engine.clear()
         before = self.engine.stats
         ended: list[float] = []
+        policy = self.experiment.policy
         async with LagMonitor() as lag:
             episodes = await run_rollouts(
                 self._train_rollouts(step),
-                lambda rollout: play(self.experiment.method, rollout, self.experiment.policy),
+                lambda rollout: play_recorded(self.experiment.method, rollout, policy),
                 ledger=ledger,
                 concurrency=self.options.concurrency,
                 on_episode=lambda _: ended.append(time.perf_counter()),
@@ -310,7 +311,7 @@ class Trainer(Generic[TaskT]):
         await self.engine.clear()
         episodes = await run_rollouts(
             rollouts,
-            lambda rollout: play(method, rollout, policy),
+            lambda rollout: play_recorded(method, rollout, policy),
             ledger=ledger,
             concurrency=options.concurrency,
             work=method.work,
