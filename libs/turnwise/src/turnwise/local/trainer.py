@@ -61,6 +61,7 @@ class Sampled:
     sampled_tokens: int
     rollout_s: float
     engine_busy_s: float
+    restarts_before: int
     lag: LagMonitor
 
 
@@ -70,6 +71,7 @@ class StepResult:
 
     Attributes:
         engine_busy_s: Of `rollout_s`, those in which the engine sampled.
+        restarts_before: Of the engine, when the rollouts began.
         lag: Of the event loop.
         peak_memory: The most bytes that torch has held on the GPU so far; None on a CPU.
         predicted_memory: What was expected of it; None likewise.
@@ -85,6 +87,7 @@ class StepResult:
     engine_busy_s: float
     train_s: float
     sampled_tokens: int
+    restarts_before: int
     lag: LagMonitor
     peak_memory: int | None
     predicted_memory: int | None
@@ -157,6 +160,7 @@ class Trainer(Generic[TaskT]):
             engine_busy_s=sampled.engine_busy_s,
             train_s=time.perf_counter() - started,
             sampled_tokens=sampled.sampled_tokens,
+            restarts_before=sampled.restarts_before,
             lag=sampled.lag,
             peak_memory=torch.cuda.max_memory_allocated(self.model.device) if on_gpu else None,
             predicted_memory=self._memory.total if on_gpu else None,
@@ -234,6 +238,7 @@ class Trainer(Generic[TaskT]):
     async def _sample(self, step: int) -> Sampled:
         started = time.perf_counter()
         ledger = Ledger()
+        restarts = self.engine.restarts
         await self.engine.clear()
         before = self.engine.stats
         async with LagMonitor() as lag:
@@ -250,6 +255,7 @@ class Trainer(Generic[TaskT]):
             sampled_tokens=self.engine.stats.sampled_tokens - before.sampled_tokens,
             rollout_s=time.perf_counter() - started,
             engine_busy_s=self.engine.stats.busy_s - before.busy_s,
+            restarts_before=restarts,
             lag=lag,
         )
 
