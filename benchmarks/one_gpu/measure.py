@@ -49,7 +49,7 @@ WAYS = {
     "sglang-lag": ("--rollout-lag", "1", "--use-tis"),
     "sglang-lora": ("--lora-rank", "16", "--lr", "1e-4"),
 }
-TURN, CONTEXT = 256, 768
+TURN, CONTEXT = 256, 896
 """Tokens of the one turn of a policy with random weights, and of its conversation."""
 COMMON = ("--seed", "1234", "--save-interval", "1000", "--n-samples-per-eval-prompt", "1")
 FIXED = (
@@ -61,7 +61,7 @@ FIXED = (
 # What needs nothing to be compiled beside SGLang's wheel and torch, and starts soonest.
 SGLANG = (
     *("attention-backend=triton", "sampling-backend=pytorch", "grammar-backend=none"),
-    *("disable-prefill-cuda-graph", "cuda-graph-max-bs-decode=256", "max-total-tokens=220000"),
+    *("disable-prefill-cuda-graph", "cuda-graph-max-bs-decode=256", "max-total-tokens=240000"),
 )
 # Servers wait beside other work on the GPU: it is the tokens above that bound what they take.
 SHARE = "0.8"
