@@ -67,10 +67,10 @@ SGLANG = (
 SHARE = "0.8"
 ROW = (
     *("step", "rollout_s", "train_s", "sampled_tokens", "tokens_per_s", "trained_tokens"),
-    *("engine_busy", "max_logprob_diff", "mean_logprob_diff", "reward_mean", "coverage"),
+    *("engine_busy_s", "max_logprob_diff", "mean_logprob_diff", "reward_mean", "coverage"),
     *("peak_memory_bytes", "predicted_memory_bytes", "groups_kept", "groups"),
 )
-MEDIANS = ("rollout_s", "train_s", "tokens_per_s", "engine_busy")
+MEDIANS = ("rollout_s", "train_s", "tokens_per_s", "engine_busy_s")
 POLL_S = 0.25
 STOP_S = 15.0
 
