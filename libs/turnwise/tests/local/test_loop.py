@@ -306,7 +306,7 @@ async def test_the_row_says_how_late_the_event_loop_and_how_busy_the_engine_was(
     folder = await start(num_rollout=1)
     (row,) = rows(folder, "train")
     assert row["loop_lag_max_ms"] >= row["loop_lag_p50_ms"] >= 0
-    assert 0 < row["engine_busy"] <= 1
+    assert 0 < row["engine_busy_s"] <= row["rollout_s"]
 
 
 def test_every_prompt_comes_once_per_epoch_and_epochs_differ() -> None:

@@ -127,7 +127,7 @@ class Recorder:
             groups_kept=sum(group.drop is None for group in result.groups),
             groups_dropped=drops(result.groups),
             rollout_s=result.rollout_s,
-            engine_busy=result.engine_busy_s / result.rollout_s,
+            engine_busy_s=result.engine_busy_s,
             waiting_s=result.waiting_s,
             train_s=result.train_s,
             loop_lag_p50_ms=1e3 * result.lag.p50_s,

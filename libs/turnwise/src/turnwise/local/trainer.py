@@ -63,6 +63,7 @@ class Sampled:
     rollout_s: float
     engine_busy_s: float
     waiting_s: float
+    restarts_before: int
     lag: LagMonitor
 
 
@@ -73,6 +74,7 @@ class StepResult:
     Attributes:
         engine_busy_s: Of `rollout_s`, those in which the engine sampled.
         waiting_s: Of the rollouts, for the longest of them (`turnwise.rollout.waiting_s`).
+        restarts_before: Of the engine, when the rollouts began.
         lag: Of the event loop.
         trained: What was found of the trained tokens.
         peak_memory: The most bytes that torch has held on the GPU so far; None on a CPU.
@@ -90,6 +92,7 @@ class StepResult:
     waiting_s: float
     train_s: float
     sampled_tokens: int
+    restarts_before: int
     lag: LagMonitor
     trained: Trained
     peak_memory: int | None
@@ -164,6 +167,7 @@ class Trainer(Generic[TaskT]):
             waiting_s=sampled.waiting_s,
             train_s=time.perf_counter() - started,
             sampled_tokens=sampled.sampled_tokens,
+            restarts_before=sampled.restarts_before,
             lag=sampled.lag,
             trained=updated.trained,
             peak_memory=torch.cuda.max_memory_allocated(self.model.device) if on_gpu else None,
@@ -242,6 +246,7 @@ class Trainer(Generic[TaskT]):
     async def _sample(self, step: int) -> Sampled:
         started = time.perf_counter()
         ledger = Ledger()
+        restarts = self.engine.restarts
         await self.engine.clear()
         before = self.engine.stats
         ended: list[float] = []
@@ -263,6 +268,7 @@ class Trainer(Generic[TaskT]):
             rollout_s=time.perf_counter() - started,
             engine_busy_s=self.engine.stats.busy_s - before.busy_s,
             waiting_s=waiting_s(ended, self.options.concurrency),
+            restarts_before=restarts,
             lag=lag,
         )
 
