@@ -24,19 +24,29 @@ class Task:
         context: The text, or what makes it piece by piece.
         answers: What counts as right; at least one, none of them empty once normalised.
         where: For errors.
+        facts: What the text says that the answer follows from, for credit to turns; may be none.
     """
 
     problem: str
     context: str | Blocks
     answers: tuple[str, ...]
     where: str
+    facts: tuple[str, ...] = ()
+
+    def held(self, memory: str) -> float:
+        """The share of the facts, or of the one answer, whose words a memory holds in a row."""
+        words = f" {normalise(memory)} "
+        if self.facts:
+            return sum(f" {normalise(one)} " in words for one in self.facts) / len(self.facts)
+        return float(any(f" {normalise(one)} " in words for one in self.answers))
 
 
 def to_task(row: Row) -> Task:
     """The task of a data row.
 
     The problem is the prompt's text, or the last message of its user. The label is an answer, a
-    list of them, or `{"ground_truth": ...}`. The text is the metadata's `context`.
+    list of them, or `{"ground_truth": ...}`. The text is the metadata's `context`, and its
+    `facts` may list what the answer follows from.
 
     Raises:
         ConfigError: naming the row, what is missing or can't be graded.
@@ -54,7 +64,12 @@ def to_task(row: Row) -> Task:
             f"{where}: metadata.context: expected the text to read, found {shown(context)};"
             " apps/trainers/memagent/data:prepare writes such rows"
         )
-    return Task(problem, context, read_answers(row.label, where), where)
+    facts = row.metadata.get("facts", ())
+    if not isinstance(facts, list | tuple) or not all(
+        isinstance(fact, str) and normalise(fact) for fact in facts
+    ):
+        raise ConfigError(f"{where}: metadata.facts: expected texts, found {shown(facts)}")
+    return Task(problem, context, read_answers(row.label, where), where, tuple(facts))
 
 
 def read_answers(label: Any, where: str) -> tuple[str, ...]:

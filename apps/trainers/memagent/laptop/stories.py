@@ -92,7 +92,11 @@ def _rows(
         Row(
             story.question,
             story.answer,
-            metadata={"context": story.text, "part": part},
+            metadata={
+                "context": story.text,
+                "part": part,
+                "facts": [story.facts[place].text for place in story.gold],
+            },
             id=f"{prefix}{story.id}",
             where=f"{split} {prefix}{story.id}",
         )

@@ -46,6 +46,8 @@ def test_labels_as_data_sets_write_them_are_answers(label: Any, answers: Any) ->
         {"metadata": {}},
         {"metadata": {"context": "  "}},
         {"metadata": {"context": ["Ann"]}},
+        {"metadata": {"context": "Ann.", "facts": "Ann"}},
+        {"metadata": {"context": "Ann.", "facts": ["the"]}},
     ],
 )
 def test_a_row_that_is_no_task_is_refused_by_its_place(changes: Any) -> None:

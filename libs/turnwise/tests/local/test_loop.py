@@ -136,6 +136,14 @@ async def test_a_group_with_too_many_lost_members_is_left_out_and_counted(
 async def test_engine_and_trainer_agree_on_every_sampled_token(start: Any) -> None:
     folder = await start()
     assert all(0 <= row["max_logprob_diff"] < 1e-4 for row in rows(folder, "train"))
+    parts = [part for row in folder.episode_rows() for part in row["segments"]]
+    known = [part for part in parts if part["trainer_logprobs"]]
+    assert known and all(0 <= part["gap"] < 1e-4 for part in known)
+    for part in known:
+        pairs = list(zip(part["logprobs"], part["trainer_logprobs"], strict=True))
+        assert all((one is None) == (other is None) for one, other in pairs)
+        assert all(abs(one - other) < 3e-4 for one, other in pairs if one is not None)
+        assert part["advantage"] != 0 and len(part["ratios"]) == len(pairs)
 
 
 async def test_a_run_stops_where_engine_and_trainer_disagree(
@@ -285,10 +293,11 @@ async def test_a_run_that_is_further_than_asked_is_refused(start: Any) -> None:
         await start("run", resume=True, run_dir=Path("unused"), num_rollout=2)
 
 
-async def test_the_lag_of_the_event_loop_is_in_the_row(start: Any) -> None:
+async def test_the_row_says_how_late_the_event_loop_and_how_busy_the_engine_was(start: Any) -> None:
     folder = await start(num_rollout=1)
     (row,) = rows(folder, "train")
     assert row["loop_lag_max_ms"] >= row["loop_lag_p50_ms"] >= 0
+    assert 0 < row["engine_busy"] <= 1
 
 
 def test_every_prompt_comes_once_per_epoch_and_epochs_differ() -> None:

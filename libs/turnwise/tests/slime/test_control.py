@@ -19,7 +19,8 @@ from turnwise.run import status as run_status
 from turnwise.run.control import ask, make_request, read_history
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EventRow, parse_row
-from turnwise.run.status import StatusWriter, read_status
+from turnwise.run.status import read_status
+from turnwise.run.watching import StatusWriter
 from turnwise.slime import control, rollout_log, train_data
 from turnwise.slime.control import ClusterControl, control_of
 from turnwise.slime.shared import get_shared

@@ -15,8 +15,8 @@ from turnwise.report import write_report
 from turnwise.run.control import make_request, record_outcome
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EventRow, as_row
-from turnwise.run.status import StatusWriter
 from turnwise.run.summary import write_summary
+from turnwise.run.watching import StatusWriter
 
 from view.browser import CHROMIUM, Page, browser
 from view.serving import serving

@@ -302,6 +302,7 @@ class Conversation:
         *,
         metrics: Mapping[str, float] | None = None,
         info: Mapping[str, Any] | None = None,
+        credit: Sequence[float] = (),
     ) -> Episode:
         """The episode that this conversation was.
 
@@ -309,18 +310,22 @@ class Conversation:
             ending: How it ended.
             score: The reward; left out where the ending is not the policy's.
             metrics, info: Beside the conversation's own, and before them.
+            credit: What each segment earns beside the score; left out likewise, and where a policy
+                has no segments.
         """
+        segments = self.segments()
         return Episode(
             rollout_id=self.rollout.rollout_id,
             group_id=self.rollout.group_id,
             task_id=self.rollout.task_id,
-            segments=self.segments(),
+            segments=segments,
             ending=ending,
             score=score if ending.by_policy else None,
             transcript=self.transcript(),
             metrics={**self.metrics(), **(metrics or {})},
             info={**self.info(), **(info or {})},
             wall_s=time.perf_counter() - self._started,
+            credit=tuple(credit) if segments and ending.by_policy else (),
         )
 
     def _open(self, specials: Specials, on_rewrite: Any = None) -> History:

@@ -39,7 +39,7 @@ from turnwise.run.control import (
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EventRow, as_row
 from turnwise.run.progress import ProgressDisplay
-from turnwise.run.status import StatusWriter
+from turnwise.run.watching import StatusWriter
 
 LOOK_S = 0.2
 """Between two looks at whether a pause is over."""

@@ -31,6 +31,11 @@ class SampleCount(Protocol):
         """Since its start."""
         ...
 
+    @property
+    def busy_s(self) -> float:
+        """Seconds in which it sampled, since its start."""
+        ...
+
 
 class TrainedEngine(Engine, Protocol):
     """An engine whose weights a trainer updates."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, TrainRow, as_row, metric_means, read_metrics
 from turnwise.run.progress import ProgressDisplay
 from turnwise.run.summary import Change, Summary, write_summary
-from turnwise.run.traces import choose_eval_traces, choose_traces, trace_row
+from turnwise.run.traces import Trained, choose_eval_traces, choose_traces, trace_row
 from turnwise.run.trackers import Trackers
 from turnwise.trials import mean_score, paired_difference
 
@@ -116,13 +117,14 @@ class Recorder:
             groups_kept=sum(group.drop is None for group in result.groups),
             groups_dropped=drops(result.groups),
             rollout_s=result.rollout_s,
+            engine_busy=result.engine_busy_s / result.rollout_s,
             train_s=result.train_s,
             loop_lag_p50_ms=1e3 * result.lag.p50_s,
             loop_lag_max_ms=1e3 * result.lag.max_s,
             peak_memory_bytes=result.peak_memory,
             predicted_memory_bytes=result.predicted_memory,
         )
-        self._append(row, choose_traces(result.episodes))
+        self._append(row, choose_traces(result.episodes), result.trained)
         self.progress.stepped(row, result.ledger.equation())
 
     def summarise(self, before: Table | None, after: Table) -> Summary:
@@ -161,7 +163,12 @@ class Recorder:
             if name in first.compared and name in last.compared
         }
 
-    def _append(self, row: EvalRow | TrainRow, chosen: Sequence[tuple[str, Episode]]) -> None:
+    def _append(
+        self,
+        row: EvalRow | TrainRow,
+        chosen: Sequence[tuple[str, Episode]],
+        trained: Trained = MappingProxyType({}),
+    ) -> None:
         traces = [
             trace_row(
                 episode,
@@ -170,6 +177,7 @@ class Recorder:
                 kind=row.kind,
                 why=why,
                 version_shift=self._version_shift,
+                trained=trained,
             )
             for why, episode in chosen
         ]

@@ -46,6 +46,7 @@ from turnwise.local.update import UpdateMetrics
 from turnwise.local.weights import merged
 from turnwise.method import play
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
+from turnwise.run.traces import Trained
 from turnwise.trials import Estimate, Trial, by_task, mean_score
 
 TaskT = TypeVar("TaskT")
@@ -54,12 +55,13 @@ Table = Mapping[str, Sequence[float | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """The scored rollouts of a step; the lag is the event loop's, the time in seconds."""
+    """The scored rollouts of a step; the lag is the event loop's, times are in seconds."""
 
     episodes: list[Episode]
     ledger: Ledger
     sampled_tokens: int
     rollout_s: float
+    engine_busy_s: float
     lag: LagMonitor
 
 
@@ -68,7 +70,9 @@ class StepResult:
     """A training step: what it did, and how long each stage took in seconds.
 
     Attributes:
+        engine_busy_s: Of `rollout_s`, those in which the engine sampled.
         lag: Of the event loop.
+        trained: What was found of the trained tokens.
         peak_memory: The most bytes that torch has held on the GPU so far; None on a CPU.
         predicted_memory: What was expected of it; None likewise.
     """
@@ -80,9 +84,11 @@ class StepResult:
     max_logprob_diff: float
     mean_logprob_diff: float
     rollout_s: float
+    engine_busy_s: float
     train_s: float
     sampled_tokens: int
     lag: LagMonitor
+    trained: Trained
     peak_memory: int | None
     predicted_memory: int | None
 
@@ -151,9 +157,11 @@ class Trainer(Generic[TaskT]):
             max_logprob_diff=updated.max_logprob_diff,
             mean_logprob_diff=updated.mean_logprob_diff,
             rollout_s=sampled.rollout_s,
+            engine_busy_s=sampled.engine_busy_s,
             train_s=time.perf_counter() - started,
             sampled_tokens=sampled.sampled_tokens,
             lag=sampled.lag,
+            trained=updated.trained,
             peak_memory=torch.cuda.max_memory_allocated(self.model.device) if on_gpu else None,
             predicted_memory=self._memory.total if on_gpu else None,
         )
@@ -231,7 +239,7 @@ class Trainer(Generic[TaskT]):
         started = time.perf_counter()
         ledger = Ledger()
         await self.engine.clear()
-        sampled_before = self.engine.stats.sampled_tokens
+        before = self.engine.stats
         async with LagMonitor() as lag:
             episodes = await run_rollouts(
                 self._train_rollouts(step),
@@ -243,8 +251,9 @@ class Trainer(Generic[TaskT]):
         return Sampled(
             episodes=self._scored(episodes, step),
             ledger=ledger,
-            sampled_tokens=self.engine.stats.sampled_tokens - sampled_before,
+            sampled_tokens=self.engine.stats.sampled_tokens - before.sampled_tokens,
             rollout_s=time.perf_counter() - started,
+            engine_busy_s=self.engine.stats.busy_s - before.busy_s,
             lag=lag,
         )
 

@@ -82,7 +82,8 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     `tis_clip_fraction` the share of tokens outside the bounds; None without that correction.
     `peak_memory_bytes` is the most that torch has held on the GPU since the process began,
     `predicted_memory_bytes` what `turnwise.local.memory` said of it. `tokens_per_s` is sampled
-    tokens over `rollout_s`. On slime the trainer's numbers are in rows of their own (`SlimeRow`).
+    tokens over `rollout_s`, `engine_busy` the share of `rollout_s` in which the engine had a turn
+    to sample. On slime the trainer's numbers are in rows of their own (`SlimeRow`).
     """
 
     step: int
@@ -116,6 +117,7 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     tis_clip_fraction: float | None = None
     peak_memory_bytes: int | None = None
     predicted_memory_bytes: int | None = None
+    engine_busy: float | None = None
 
 
 class SlimeRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,8 @@ from typing import Any
 from turnwise.config import ConfigError
 from turnwise.run.control import Inbox, Request, check_request, set_spend_cap
 from turnwise.run.signs import read_signs
-from turnwise.run.status import LifeSign, StatusWriter
+from turnwise.run.status import LifeSign
+from turnwise.run.watching import StatusWriter
 from turnwise.slime import accounts
 from turnwise.slime.files import RunFiles, files_of
 

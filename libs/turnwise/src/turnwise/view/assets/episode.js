@@ -6,10 +6,8 @@ const LETTER = 7.9;
 
 // Draws ranges of tokens when they come near the screen and drops them when they are far away.
 const drawing = (run, line, signal, forget) => {
-  const heightOf = (element, { characters, lines }) => {
-    const width = element.clientWidth || 800;
-    return Math.max(1, Math.round(lines + (characters * LETTER) / width)) * LINE;
-  };
+  const heightOf = (width, { characters, lines }) =>
+    Math.max(1, Math.round(lines + (characters * LETTER) / width)) * LINE;
   const fill = async (element) => {
     const { segment, start, stop } = element.range;
     element.wanted = true;
@@ -38,9 +36,11 @@ const drawing = (run, line, signal, forget) => {
     if (!one.isIntersecting) drop(one.target);
   }), { rootMargin: "1200px 0px" });
   signal.addEventListener("abort", () => watch.disconnect());
-  return (element, size) => {
-    element.style.minHeight = `${heightOf(element, size)}px`;
-    watch.observe(element);
+  return (pieces) => {
+    // The width is asked for once: each height that is set makes the next answer a layout.
+    const width = pieces.length ? pieces[0][0].clientWidth || 800 : 800;
+    pieces.forEach(([element, size]) => { element.style.minHeight = `${heightOf(width, size)}px`; });
+    pieces.forEach(([element]) => watch.observe(element));
   };
 };
 
@@ -130,7 +130,6 @@ export const episodeView = async (root, parameters, signal) => {
   });
   conversation.append(...found.messages.map(plainBlock));
   if (!found.segments.length) conversation.prepend(make("p", "note", "No tokens are known of this episode."));
-  const watch = drawing(run, line, signal, forget);
-  watched.forEach(([piece, size]) => watch(piece, size));
+  drawing(run, line, signal, forget)(watched);
   return null;
 };
