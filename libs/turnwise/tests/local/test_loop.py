@@ -418,3 +418,20 @@ def test_two_runs_of_one_seed_leave_the_same_checkpoint(
         step = tmp_path / name / "checkpoints" / "step_1"
         found.append({path.name: path.read_bytes() for path in step.iterdir()})
     assert found[0] == found[1]
+
+
+async def test_the_learning_rate_falls_from_its_first_value_to_none_over_a_run(start: Any) -> None:
+    for style, shares in (
+        ("constant", [1, 1, 1, 1]),
+        ("linear", [1, 0.75, 0.5, 0.25]),
+        ("cosine", [1, (1 + 2**-0.5) / 2, 0.5, (1 - 2**-0.5) / 2]),
+    ):
+        chosen = options(lr_decay_style=style)
+        assert [chosen.lr_share(step) for step in (1, 2, 3, 4)] == pytest.approx(shares)
+    folder = await start(lr_decay_style="linear", save_interval=1)
+    saved = [
+        torch.load(folder.checkpoints / f"step_{step}" / "trainer.pt")["optimizer"]["param_groups"]
+        for step in (1, 2, 3, 4)
+    ]
+    rates = [group["lr"] for groups in saved for group in groups]
+    assert rates == pytest.approx([3e-3, 2.25e-3, 1.5e-3, 0.75e-3])
