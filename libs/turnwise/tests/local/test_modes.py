@@ -78,7 +78,7 @@ def rows(folder: RunFolder, kind: str = "train") -> list[dict[str, Any]]:
 
 
 def lasting(row: dict[str, Any]) -> dict[str, Any]:
-    clocks = ("_s", "_ms", "engine_busy")
+    clocks = ("_s", "_ms")
     kept = {key: value for key, value in row.items() if not key.endswith(clocks)}
     return {**kept, "metrics": {}}
 
