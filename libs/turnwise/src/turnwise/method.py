@@ -105,8 +105,8 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             beside ours.
         shipped: The folder of the policy that `--hf-checkpoint shipped` names.
         preset: The file of options that local training has where no `--config` is given.
-        compared: Numbers of `Episode.metrics` that local training compares before and after beside
-            the score.
+        compared: Numbers of `Episode.metrics` that are compared beside the score: before and after
+            training, and between two evaluations.
         may_change: Options that say nothing about what is played, `section.key` by field name: a
             run that goes on may be given them anew.
         options: The run's.
@@ -193,9 +193,19 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             " --eval-prompt-data"
         )
 
+    def curves(self) -> Mapping[str, Sequence[Row]]:
+        """Further tasks of its own that local training plays once at its end, by what they differ
+        in: `{"length": rows}`. The points are named by `metadata["part"]` of the rows, in order."""
+        return {}
+
     def about(self) -> str:
         """What its tasks are, in the plural: `retail tasks with the compact prompt`."""
         return "tasks"
+
+    def work(self, task: TaskT) -> float:
+        """How long an episode of the task takes compared with others, in any unit: of those that
+        wait to be played the longest are started first, where the backend is ours to schedule."""
+        return 0.0
 
     def prompt_tokens(self, tasks: Sequence[TaskT], profile: tokendelta.Profile) -> int:
         """Tokens of the longest first prompt of these tasks; 0 where it is not known before."""

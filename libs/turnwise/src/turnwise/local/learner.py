@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import tokendelta
+from numpy.typing import NDArray
 from torch import Tensor
 
 from turnwise.command import RunError
@@ -109,6 +110,7 @@ class Learner:
                 [replace(row, old_logprobs=next(old) if place else None) for row in rows]
                 for place, rows in enumerate(parts)
             ]
+        self.updater.set_lr(options.lr_share(step))
         updates: list[UpdateMetrics] = []
         for rows in parts:
             updates.append(self.updater.update(rows))
@@ -138,8 +140,8 @@ class Learner:
         if said:
             raise RunError(f"step {step}: {said}")
 
-    def rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
-        """Packed rows of an optimiser step, from rollouts with their advantages."""
+    def rows(self, rollouts: Sequence[tuple[Episode, NDArray[np.float64]]]) -> list[TrainRow]:
+        """Packed rows of an optimiser step, from rollouts with the advantages of their segments."""
         dealt = _dealt(rollouts)
         return self._rows(dealt) if dealt else []
 
@@ -175,11 +177,13 @@ class _Dealt:
     advantage: float
 
 
-def _dealt(rollouts: Sequence[tuple[Episode, float]]) -> list[_Dealt]:
+def _dealt(rollouts: Sequence[tuple[Episode, NDArray[np.float64]]]) -> list[_Dealt]:
     return [
-        _Dealt(segment, (episode.rollout_id, number), advantage)
-        for episode, advantage in rollouts
-        for number, segment in enumerate(episode.segments)
+        _Dealt(segment, (episode.rollout_id, number), float(advantage))
+        for episode, advantages_S in rollouts
+        for number, (segment, advantage) in enumerate(
+            zip(episode.segments, advantages_S, strict=True)
+        )
         if segment.trained_tokens
     ]
 
@@ -213,12 +217,12 @@ def _trained(
     return found
 
 
-def kept_rollouts(groups: Sequence[Group]) -> list[tuple[Episode, float]]:
-    """The scored rollouts of the groups that are trained on, with their advantages."""
+def kept_rollouts(groups: Sequence[Group]) -> list[tuple[Episode, NDArray[np.float64]]]:
+    """The scored rollouts of the groups that are trained on, with their segments' advantages."""
     return [
-        (episode, float(advantage))
+        (episode, group.segment_advantages(member))
         for group in groups
         if group.drop is None
-        for episode, advantage in zip(group.episodes, group.advantages_G, strict=True)
-        if not np.isnan(advantage) and episode.segments
+        for member, episode in enumerate(group.episodes)
+        if episode.score is not None and episode.segments
     ]

@@ -9,6 +9,7 @@ from typing import Any
 from turnwise.report.load import RunData
 from turnwise.report.plots import Bar, Chart, Point, curve, overlay, stacked_bars
 from turnwise.run.metrics import EvalRow, Picture, TrainRow
+from turnwise.run.summary import AnySummary, EvalSummary
 
 MAX_METRICS = 8
 """Charts of what a method counts; the table has all of it."""
@@ -62,20 +63,24 @@ def picture_charts(run: RunData) -> list[Chart]:
     last = {row.dataset: row for row in run.evals}
     for dataset, row in last.items():
         for picture in row.pictures:
-            found = _places(picture, [one for one in run.evals if one.dataset == dataset])
+            rows = [one for one in run.evals if one.dataset == dataset]
+            found = _places(picture, rows, run.summary)
             title = picture.title + (f": {dataset}" if dataset else "")
             axis = picture.x.replace("_", " ")
             charts.append(overlay(title, found, axis=f"{axis} of an episode"))
     return [chart for chart in charts if chart is not None]
 
 
-def _places(picture: Picture, rows: Sequence[EvalRow]) -> dict[str, list[Point]]:
+def _places(
+    picture: Picture, rows: Sequence[EvalRow], summary: AnySummary | None
+) -> dict[str, list[Point]]:
     """A point each, by name: the first and the last evaluations, and the fixed behaviours."""
+    alone = summary.policy if isinstance(summary, EvalSummary) else ""
     shown = [*rows[:1], *rows[1:][-MAX_EVALS:]]
     found = {
-        f"after step {row.step}": (row.metrics[picture.x].mean, row.metrics[picture.y].mean)
+        alone or f"after step {row.step}": (means[picture.x].mean, means[picture.y].mean)
         for row in shown
-        if picture.x in row.metrics and picture.y in row.metrics
+        if (means := row.metrics).keys() >= {picture.x, picture.y}
     }
     return {name: [Point(x, y)] for name, (x, y) in {**found, **picture.points}.items()}
 

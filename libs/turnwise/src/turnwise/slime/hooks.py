@@ -41,7 +41,7 @@ from turnwise.rows import Row
 from turnwise.run.jsonl import dump
 from turnwise.slime import accounts
 from turnwise.slime.replay import EpisodeReplay, ReplayEngine
-from turnwise.slime.samples import FACTS, REPLAY, to_samples
+from turnwise.slime.samples import CREDIT, FACTS, REPLAY, to_samples
 from turnwise.slime.settings import max_context_tokens, read_sampling
 from turnwise.slime.shared import Shared, close_shared, get_shared
 from turnwise.slime.training import mark_turns
@@ -126,9 +126,8 @@ def _is_dropped(shared: Shared, rollout: Rollout[Any], *, evaluation: bool) -> b
 
 def read_row(sample: Any) -> Row:
     """slime's sample as a data row. `metadata["id"]` names it, else its content does."""
-    metadata = {
-        key: value for key, value in (sample.metadata or {}).items() if key not in (FACTS, REPLAY)
-    }
+    ours = (CREDIT, FACTS, REPLAY)
+    metadata = {key: value for key, value in (sample.metadata or {}).items() if key not in ours}
     return Row(
         prompt=sample.prompt,
         label=sample.label,
