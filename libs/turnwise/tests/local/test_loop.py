@@ -179,7 +179,7 @@ async def test_a_resumed_run_equals_the_unbroken_one_bit_for_bit(
     assert all(torch.equal(last[0][name], last[1][name]) for name in last[0])
 
     def lasting(row: dict[str, Any]) -> dict[str, Any]:
-        clocks = ("_s", "_ms", "engine_busy")
+        clocks = ("_s", "_ms")
         kept = {key: value for key, value in row.items() if not key.endswith(clocks)}
         metrics = kept.get("metrics", {})
         return {**kept, "metrics": {k: v for k, v in metrics.items() if not k.endswith(clocks)}}
@@ -306,7 +306,7 @@ async def test_the_row_says_how_late_the_event_loop_and_how_busy_the_engine_was(
     folder = await start(num_rollout=1)
     (row,) = rows(folder, "train")
     assert row["loop_lag_max_ms"] >= row["loop_lag_p50_ms"] >= 0
-    assert 0 < row["engine_busy"] <= 1
+    assert 0 < row["engine_busy_s"] <= row["rollout_s"]
 
 
 def test_every_prompt_comes_once_per_epoch_and_epochs_differ() -> None:
@@ -418,3 +418,20 @@ def test_two_runs_of_one_seed_leave_the_same_checkpoint(
         step = tmp_path / name / "checkpoints" / "step_1"
         found.append({path.name: path.read_bytes() for path in step.iterdir()})
     assert found[0] == found[1]
+
+
+async def test_the_learning_rate_falls_from_its_first_value_to_none_over_a_run(start: Any) -> None:
+    for style, shares in (
+        ("constant", [1, 1, 1, 1]),
+        ("linear", [1, 0.75, 0.5, 0.25]),
+        ("cosine", [1, (1 + 2**-0.5) / 2, 0.5, (1 - 2**-0.5) / 2]),
+    ):
+        chosen = options(lr_decay_style=style)
+        assert [chosen.lr_share(step) for step in (1, 2, 3, 4)] == pytest.approx(shares)
+    folder = await start(lr_decay_style="linear", save_interval=1)
+    saved = [
+        torch.load(folder.checkpoints / f"step_{step}" / "trainer.pt")["optimizer"]["param_groups"]
+        for step in (1, 2, 3, 4)
+    ]
+    rates = [group["lr"] for groups in saved for group in groups]
+    assert rates == pytest.approx([3e-3, 2.25e-3, 1.5e-3, 0.75e-3])

@@ -160,7 +160,7 @@ async def open_experiment(
         PreflightError: a service does not answer.
     """
     profile = loaded.profile(list(method.tools()))
-    train, evaluation, split = _tasks(options, method)
+    train, evaluation, split = read_tasks(options, method)
     _check_room(options, method, profile, [*train.values(), *evaluation.values()])
     engine = engine_of(options, loaded)
     policy = Policy(
@@ -208,9 +208,14 @@ def tool_format(method: Method[Any, Any], tokenizer: Any) -> str:
     return found
 
 
-def _tasks(
+def read_tasks(
     options: TrainOptions, method: Method[Any, TaskT]
 ) -> tuple[Mapping[str, TaskT], Mapping[str, TaskT], str]:
+    """The training tasks and the held-out ones by their names, and the split of these.
+
+    Raises:
+        ConfigError: there are none, or two have one name.
+    """
     if options.prompt_data is None:
         train, evaluation = method.rows("train"), method.rows(options.eval_split)
         split = options.eval_split

@@ -72,7 +72,6 @@ async def train(
     shift = done - trainer.engine.weight_version
     recorder = Recorder(options, experiment, policy.tokenizer, folder, done, shift)
     lost_groups = LostGroups(options.rollout_batch_size)
-    excused = 0
     keep_what_is_loaded()
     try:
         with (
@@ -122,9 +121,9 @@ async def train(
                     raise Interrupted(f"after step {step}")
                 lost_groups.count_groups(result.groups)
                 problem = nothing_scored(result.episodes)
-                if trainer.engine.restarts > excused:
+                if trainer.engine.restarts > result.restarts_before:
                     # What an engine lost that was started again since says nothing of the next.
-                    problem, excused = "", trainer.engine.restarts
+                    problem = ""
                 if problem := trainer.engine.failure or problem:
                     raise StopRun(f"step {step}: {problem}")
                 if not last and _is_due(options, step):

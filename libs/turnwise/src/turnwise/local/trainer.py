@@ -44,7 +44,7 @@ from turnwise.local.memory import ModelShape, predict_memory
 from turnwise.local.options import TrainOptions
 from turnwise.local.update import UpdateMetrics
 from turnwise.local.weights import merged
-from turnwise.method import play
+from turnwise.method import play_recorded
 from turnwise.rollout import Rollout, derive_seed, run_rollouts, waiting_s
 from turnwise.run.traces import Trained
 from turnwise.trials import Estimate, Trial, by_task, mean_score
@@ -63,6 +63,7 @@ class Sampled:
     rollout_s: float
     engine_busy_s: float
     waiting_s: float
+    restarts_before: int
     lag: LagMonitor
 
 
@@ -73,6 +74,7 @@ class StepResult:
     Attributes:
         engine_busy_s: Of `rollout_s`, those in which the engine sampled.
         waiting_s: Of the rollouts, for the longest of them (`turnwise.rollout.waiting_s`).
+        restarts_before: Of the engine, when the rollouts began.
         lag: Of the event loop.
         trained: What was found of the trained tokens.
         peak_memory: The most bytes that torch has held on the GPU so far; None on a CPU.
@@ -90,6 +92,7 @@ class StepResult:
     waiting_s: float
     train_s: float
     sampled_tokens: int
+    restarts_before: int
     lag: LagMonitor
     trained: Trained
     peak_memory: int | None
@@ -164,6 +167,7 @@ class Trainer(Generic[TaskT]):
             waiting_s=sampled.waiting_s,
             train_s=time.perf_counter() - started,
             sampled_tokens=sampled.sampled_tokens,
+            restarts_before=sampled.restarts_before,
             lag=sampled.lag,
             trained=updated.trained,
             peak_memory=torch.cuda.max_memory_allocated(self.model.device) if on_gpu else None,
@@ -242,13 +246,15 @@ class Trainer(Generic[TaskT]):
     async def _sample(self, step: int) -> Sampled:
         started = time.perf_counter()
         ledger = Ledger()
+        restarts = self.engine.restarts
         await self.engine.clear()
         before = self.engine.stats
         ended: list[float] = []
+        policy = self.experiment.policy
         async with LagMonitor() as lag:
             episodes = await run_rollouts(
                 self._train_rollouts(step),
-                lambda rollout: play(self.experiment.method, rollout, self.experiment.policy),
+                lambda rollout: play_recorded(self.experiment.method, rollout, policy),
                 ledger=ledger,
                 concurrency=self.options.concurrency,
                 on_episode=lambda _: ended.append(time.perf_counter()),
@@ -262,6 +268,7 @@ class Trainer(Generic[TaskT]):
             rollout_s=time.perf_counter() - started,
             engine_busy_s=self.engine.stats.busy_s - before.busy_s,
             waiting_s=waiting_s(ended, self.options.concurrency),
+            restarts_before=restarts,
             lag=lag,
         )
 
@@ -310,7 +317,7 @@ class Trainer(Generic[TaskT]):
         await self.engine.clear()
         episodes = await run_rollouts(
             rollouts,
-            lambda rollout: play(method, rollout, policy),
+            lambda rollout: play_recorded(method, rollout, policy),
             ledger=ledger,
             concurrency=options.concurrency,
             work=method.work,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +12,8 @@ from turnwise.config import ConfigError
 from turnwise.run.disk import reading
 from turnwise.run.folder import RunFolder, write_whole
 from turnwise.run.jsonl import dump, parse_line
-from turnwise.trials import Estimate
+from turnwise.run.metrics import Numbers
+from turnwise.trials import Estimate, mean_score, paired_difference
 
 MIN_ERRORS = 3.0
 """A rise counts as shown from this many standard errors of the paired difference on."""
@@ -40,6 +42,20 @@ class SummaryTable(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[str, ...] = ()
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+
+
+def changes(first: Mapping[str, Numbers], last: Mapping[str, Numbers]) -> dict[str, Change]:
+    """How the numbers that a method has compared (`EvalRow.compared`) went from one evaluation to
+    another of the same tasks, by name; those that both have."""
+    return {
+        name: Change(
+            before=mean_score(before),
+            after=mean_score(last[name]),
+            difference=paired_difference(before, last[name]),
+        )
+        for name, before in first.items()
+        if name in last
+    }
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,14 @@ from slime.observability.metric_utils import (  # type: ignore[import-not-found]
 from turnwise.episode import Episode
 from turnwise.ledger import Ledger
 from turnwise.rollout import waiting_s
-from turnwise.run.metrics import EvalRow, TrainRow, endings, metric_means, reward_fields
+from turnwise.run.metrics import (
+    EvalRow,
+    TrainRow,
+    compared_numbers,
+    endings,
+    metric_means,
+    reward_fields,
+)
 from turnwise.slime import accounts
 from turnwise.slime.accounts import Period
 from turnwise.slime.control import control_of
@@ -185,6 +192,9 @@ def eval_row(args: Any, step: int, dataset: str, samples: Sequence[Any], seconds
         service_totals=service_totals(),
         eval_s=seconds,
         scores=scores,
+        compared=compared_numbers(
+            method.compared, ((one.task_id, one.score, one.metrics) for one in episodes)
+        ),
         pictures=list(method.pictures()),
     )
 
