@@ -124,6 +124,7 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         ("--colocate false", "rollout-num-gpus: is needed unless colocate is true"),
         ("--eval-interval 5", "eval-interval: needs eval-prompt-data"),
         ("--eval-prompt-data dev", "eval-prompt-data: takes pairs"),
+        ("--eval-prompt-data dev a.tsv", "a.tsv: slime reads .jsonl and .parquet"),
         ("--kl-coef 0.1 --kl-loss-coef 0.1", "kl-coef 0.1 and kl-loss-coef 0.1"),
         ("--use-dynamic-batch-size", "max-tokens-per-gpu: is needed"),
         ("--advantage-estimator reinforce_plus_plus", "needs normalize-advantages = true"),
