@@ -58,7 +58,7 @@ lock requirements.lock requirements.in --override overrides.in --python-version 
 
 # pytest before default, and default before trackers and minilm, which name them as their constraints.
 cd "${here}/../third_party/python"
-for name in pytest mypy ruff default trackers minilm; do
+for name in pytest mypy ruff default trackers minilm clients; do
   overrides=()
   if [ -f "${name}-overrides.txt" ]; then overrides=(--override "${name}-overrides.txt"); fi
   lock "${name}.lock" "${name}-requirements.txt" --python-version 3.11 \

@@ -36,12 +36,14 @@ class Need:
         tokens: Of the text.
         sections: Of these.
         context: Tokens of the longest turn with its prompt.
-        row_tokens: Of all training rows of one episode, with memories at their limit.
+        rows: Training rows of one episode at most.
+        row_tokens: Of all these, with memories at their limit.
     """
 
     tokens: int
     sections: int
     context: int
+    rows: int
     row_tokens: int
 
 
@@ -100,11 +102,19 @@ def longest_need(tasks: Sequence[Task], template: Template, options: MemAgentOpt
     memory = options.max_memory_tokens
     update = len(template.update(problem, empty, empty)) + memory
     final = len(template.final(problem, empty)) + memory + options.max_final_tokens
+    # Each section may be followed by an answer, and some are read twice.
+    again = min(options.callbacks, sections)
+    updates = sections + again
+    answers = 1 if options.exit_confidence is None else updates + 1
     return Need(
         tokens=tokens,
         sections=sections,
         context=max(update + min(read, options.chunk_tokens) + memory, final),
-        row_tokens=sections * (update + memory) + read + final,
+        rows=updates + answers,
+        row_tokens=updates * (update + memory)
+        + read
+        + again * options.chunk_tokens
+        + answers * final,
     )
 
 
@@ -156,7 +166,7 @@ def check_memory(need: Need, plan: Plan, folder: Path) -> Iterator[Line]:
     yield ok(
         "host",
         f"{host:.2f} GiB for the rows of a step at most: {batch} x {samples} episodes of"
-        f" {need.sections + 1} rows, {need.row_tokens} tokens",
+        f" {need.rows} rows, {need.row_tokens} tokens",
     )
 
 

@@ -40,7 +40,7 @@ from turnwise.report import write_eval_report
 from turnwise.rollout import Rollout
 from turnwise.run.folder import forget
 from turnwise.run.lock import locked
-from turnwise.run.status import StatusWriter
+from turnwise.run.watching import StatusWriter
 from turnwise.stopping import MIN_LOST_GROUPS, nothing_scored
 
 PROGRESS_LINES = 10
@@ -165,6 +165,7 @@ class Evaluation:
             self.options.k,
             seed=self.options.seed,
             scored=() if self.folder is None else self.folder.journal.scored(),
+            work=self.method.work,
         )
 
     async def _created(self, policy: AnyPolicy) -> EvalFolder:

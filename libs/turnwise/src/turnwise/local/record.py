@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from turnwise.run.metrics import (
     read_metrics,
 )
 from turnwise.run.progress import ProgressDisplay
-from turnwise.run.summary import Summary, changes, write_summary
-from turnwise.run.traces import choose_eval_traces, choose_traces, trace_row
+from turnwise.run.summary import Summary, SummaryTable, changes, percent, write_summary
+from turnwise.run.traces import Trained, choose_eval_traces, choose_traces, trace_row
 from turnwise.run.trackers import Trackers
 from turnwise.trials import mean_score, paired_difference
 
@@ -126,17 +127,28 @@ class Recorder:
             groups_kept=sum(group.drop is None for group in result.groups),
             groups_dropped=drops(result.groups),
             rollout_s=result.rollout_s,
+            engine_busy_s=result.engine_busy_s,
+            waiting_s=result.waiting_s,
             train_s=result.train_s,
             loop_lag_p50_ms=1e3 * result.lag.p50_s,
             loop_lag_max_ms=1e3 * result.lag.max_s,
             peak_memory_bytes=result.peak_memory,
             predicted_memory_bytes=result.predicted_memory,
         )
-        self._append(row, choose_traces(result.episodes))
+        self._append(row, choose_traces(result.episodes), result.trained)
         self.progress.stepped(row, result.ledger.equation())
 
-    def summarise(self, before: Table | None, after: Table) -> Summary:
-        """Compares two evaluations and writes summary.json; no verdict without the first."""
+    def summarise(
+        self,
+        before: Table | None,
+        after: Table,
+        curves: Mapping[str, Mapping[str, EvalResult]] = MappingProxyType({}),
+    ) -> Summary:
+        """Compares two evaluations and writes summary.json; no verdict without the first.
+
+        Args:
+            curves: What was played once at the end, by what the points differ in, then by point.
+        """
         before = {task: [] for task in after} if before is None else before
         scores = [score for table in (before, after) for row in table.values() for score in row]
         first, last = self._evaluation(0), self._evaluation(self._options.num_rollout)
@@ -154,11 +166,17 @@ class Recorder:
             claim=self._experiment.claim,
             split=self._experiment.split,
             compared=changes(first.compared, last.compared) if first and last else {},
+            tables=tuple(_curve(name, points) for name, points in curves.items()),
         )
         write_summary(self._folder, summary)
         return summary
 
-    def _append(self, row: EvalRow | TrainRow, chosen: Sequence[tuple[str, Episode]]) -> None:
+    def _append(
+        self,
+        row: EvalRow | TrainRow,
+        chosen: Sequence[tuple[str, Episode]],
+        trained: Trained = MappingProxyType({}),
+    ) -> None:
         traces = [
             trace_row(
                 episode,
@@ -167,6 +185,7 @@ class Recorder:
                 kind=row.kind,
                 why=why,
                 version_shift=self._version_shift,
+                trained=trained,
             )
             for why, episode in chosen
         ]
@@ -177,6 +196,23 @@ class Recorder:
     def close(self) -> None:
         """Ends what the rows are sent to."""
         self._trackers.close()
+
+
+def _curve(name: str, points: Mapping[str, EvalResult]) -> SummaryTable:
+    return SummaryTable(
+        title=f"After training, by {name}",
+        before=("Each task once; ± is one standard error over tasks.",),
+        head=(name, "score", "tasks", "lost"),
+        rows=tuple(
+            (
+                point,
+                percent(found.estimate),
+                f"{len(found.table)}",
+                f"{sum(episode.score is None for episode in found.episodes)}",
+            )
+            for point, found in points.items()
+        ),
+    )
 
 
 def endings(episodes: Sequence[Episode]) -> dict[str, int]:

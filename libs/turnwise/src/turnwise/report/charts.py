@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,6 +15,10 @@ MAX_METRICS = 8
 """Charts of what a method counts; the table has all of it."""
 MAX_SLIME = 16
 """Charts of slime's own numbers; the table has all of them."""
+GPU_NUMBERS = re.compile(
+    r"^perf/.*(tflops|tok_per_s|tokens_per_gpu_per_sec|wait_time_ratio|gpu|memory|utili)"
+)
+"""slime's names of what its GPUs do."""
 
 MAX_EVALS = 2
 """Evaluations of a picture beside the first."""
@@ -113,10 +118,34 @@ def training_charts(run: RunData) -> list[Chart]:
     return [chart for chart in [*charts, *_metric_charts(run)] if chart is not None]
 
 
+def gpu_charts(run: RunData) -> list[Chart]:
+    """What is known of the GPUs: torch's memory, and of slime's numbers those of its hardware."""
+    peak = _points(run.trains, lambda row: _gigabytes(row.peak_memory_bytes))
+    expected = next((row.predicted_memory_bytes for row in run.trains[::-1]), None)
+    charts = [
+        curve(
+            "GPU memory, GB",
+            peak,
+            color="other",
+            levels={} if expected is None else {"expected": expected / 1e9},
+            note="The most that torch has held since the process began.",
+        )
+    ]
+    for name in sorted(run.slime):
+        if GPU_NUMBERS.search(name):
+            points = [Point(step, value) for step, value in run.slime[name]]
+            charts.append(curve(name, points, color="other"))
+    return [chart for chart in charts if chart is not None][:MAX_SLIME]
+
+
+def _gigabytes(count: int | None) -> float | None:
+    return None if count is None else count / 1e9
+
+
 def slime_charts(run: RunData) -> list[Chart]:
     """slime's own numbers, the trainer's first, under the names that slime has for them."""
     names = sorted(
-        (name for name in run.slime if not name.endswith("/step")),
+        (name for name in run.slime if not (name.endswith("/step") or GPU_NUMBERS.search(name))),
         key=lambda name: (not name.startswith("train/"), name.startswith("rollout/turnwise/")),
     )
     charts = []

@@ -38,6 +38,7 @@ from turnwise.report.sections import (
     stage_rows,
     status,
     task_rows,
+    waiting,
 )
 from turnwise.report.viewer import MAX_TOKENS, NAMES, episodes_json
 from turnwise.run.folder import RunFolder, write_whole
@@ -100,6 +101,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "ending_chart": charts.take_one(ending_chart(run)),
         "endings": ending_legend(run),
         "stages": stage_rows(run),
+        "waiting": waiting(run),
         "time_chart": charts.take_one(time_chart(run)),
         "numbers": number_rows(run),
         "metrics": metric_rows(run),

@@ -82,7 +82,10 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     `tis_clip_fraction` the share of tokens outside the bounds; None without that correction.
     `peak_memory_bytes` is the most that torch has held on the GPU since the process began,
     `predicted_memory_bytes` what `turnwise.local.memory` said of it. `tokens_per_s` is sampled
-    tokens over `rollout_s`. On slime the trainer's numbers are in rows of their own (`SlimeRow`).
+    tokens over `rollout_s`, `engine_busy_s` those of `rollout_s` in which the engine had a turn to
+    sample. `waiting_s` is the part of it that a place for an episode stood empty, on average,
+    because others were not done (`turnwise.rollout.waiting_s`). On slime the trainer's numbers are
+    in rows of their own (`SlimeRow`).
     """
 
     step: int
@@ -116,6 +119,8 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     tis_clip_fraction: float | None = None
     peak_memory_bytes: int | None = None
     predicted_memory_bytes: int | None = None
+    engine_busy_s: float | None = None
+    waiting_s: float | None = None
 
 
 class SlimeRow(msgspec.Struct, frozen=True, kw_only=True):

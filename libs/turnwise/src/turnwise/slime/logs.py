@@ -25,6 +25,7 @@ from slime.observability.metric_utils import (  # type: ignore[import-not-found]
 
 from turnwise.episode import Episode
 from turnwise.ledger import Ledger
+from turnwise.rollout import waiting_s
 from turnwise.run.metrics import (
     EvalRow,
     TrainRow,
@@ -157,6 +158,8 @@ def train_row(
         groups_kept=kept,
         groups_dropped=period.dropped,
         rollout_s=rollout_s,
+        # slime starts all episodes of a step at once.
+        waiting_s=waiting_s([one.at for one in period.ended], max(1, len(period.ended))),
         train_s=None,
         loop_lag_p50_ms=1e3 * period.lag_p50_s,
         loop_lag_max_ms=1e3 * period.lag_max_s,
