@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from turnwise.gateway import chat, messages, responses
@@ -226,14 +227,25 @@ async def _deliver(
 
 async def _body(http: web.Request) -> dict[str, Any]:
     try:
-        body = json.loads(await http.read())
+        data = await http.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise Refusal(413, f"the body is too long: {error.text}", code="body_too_long") from None
+    try:
+        body = _read_json(data)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"the body is no JSON: {type(error).__name__}: {error}") from None
     if not isinstance(body, dict):
         raise Refusal(400, "the body must be a JSON object")
     return body
+
+
+def _read_json(data: bytes) -> Any:
+    """As Python's own reader, which takes more than JSON (NaN, halves of surrogate pairs) and half
+    the speed."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(data)
 
 
 def _refused(dialect: Any, error: Refusal) -> web.Response:
