@@ -15,6 +15,7 @@ import asyncio
 import json
 import logging
 import secrets
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import ModuleType
@@ -37,6 +38,7 @@ DIALECTS: Mapping[str, ModuleType] = {
     "/v1/responses": responses,
 }
 KEEPALIVE_S = 5.0
+EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class Gateway:
@@ -59,13 +61,14 @@ class Gateway:
         """
         Args:
             host, port: To listen on; port 0 takes a free one.
-            public_host: By which programs reach it; `host` if None.
+            public_host: By which programs reach it. If None `host`, or where that means every
+                address the one that this machine has in its network.
             max_body_bytes: A longer request is refused.
             max_open: Requests at the same time; a further one is asked to come again.
             keepalive_s: Seconds of silence after which a stream says that it lives.
         """
         self._host, self.port = host, port
-        self._public_host = public_host or host
+        self._public_host = public_host or (own_address() if host in EVERY_ADDRESS else host)
         self._max_open, self._keepalive_s = max_open, keepalive_s
         self._open = 0
         self._records: dict[str, Record] = {}
@@ -186,6 +189,18 @@ class Gateway:
         except Refusal as error:
             return _refused(messages, error)
         return web.json_response({"input_tokens": found})
+
+
+def own_address() -> str:
+    """The address that this machine sends from to others; nothing is sent. 127.0.0.1 without a
+    network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Of the range that is for documents alone (RFC 5737).
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
 
 
 _UNKNOWN = Refusal(401, "there is no such rollout, or it is over", code="invalid_api_key")
