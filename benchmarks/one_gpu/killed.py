@@ -22,7 +22,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.one_gpu.measure import REPOSITORY, SGLANG, SHARE, tail
+from benchmarks.one_gpu.measure import SGLANG, SHARE
+from benchmarks.one_gpu.watching import REPOSITORY, tail
 
 AFTER_S = 0.7
 STEPS = 4

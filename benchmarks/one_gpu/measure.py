@@ -8,12 +8,13 @@
 | shipped                  | trained        | the compact tau-bench family, several turns       |
 | qwen3-0.6B, smollm2-135M | random, bfloat16 | `benchmarks.one_gpu.fixed`: one turn of 256 tokens |
 
-1. A server is started for each policy with an `sglang` part. Meanwhile, on the same GPU, what is
-   named after `--meanwhile` runs: `trainer` (`benchmarks.one_gpu.trainer`), `killed` and
-   `killed-lag` (`benchmarks.one_gpu.killed`).
+1. A server is started for each policy with a part of SGLang: `sglang`, `sglang-lag` with a step of
+   lag, `sglang-lora` with adapters. Meanwhile what is named after `--meanwhile` runs: `trainer`
+   (`benchmarks.one_gpu.trainer`), `killed` and `killed-lag` (`benchmarks.one_gpu.killed`), and
+   `offload`, a run whose own server gives its memory back while it trains.
 2. When those are over, the parts run one after the other, in the order given, each in a process of
    its own: the product's command, with `--engine-url` for SGLang, or TRL's trainer. A server is
-   ended after its part.
+   ended after its last part.
 
 `results.json` in the folder is written anew all the time, so that what was measured before a limit
 stays. `gpu_busy` is NVML's utilisation, sampled over the rollouts of steps after the first.
@@ -29,7 +30,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -39,12 +39,17 @@ from typing import Any
 from turnwise.engine import guard
 from turnwise.engine.server import free_port
 
-REPOSITORY = Path(__file__).parents[2]
+from benchmarks.one_gpu.watching import REPOSITORY, Gpu, machine, read, start, tail
+
 SHIPPED = REPOSITORY / "apps/trainers/tau/policy"
 POLICIES = ("shipped", "qwen3-0.6B", "smollm2-135M")
-ENGINES = ("sglang", "torch", "trl")
-MEANWHILE = ("trainer", "killed", "killed-lag")
-TURN, CONTEXT = 256, 768
+ENGINES = ("sglang", "sglang-lag", "sglang-lora", "torch", "trl")
+MEANWHILE = ("trainer", "killed", "killed-lag", "offload")
+WAYS = {
+    "sglang-lag": ("--rollout-lag", "1", "--use-tis"),
+    "sglang-lora": ("--lora-rank", "16", "--lr", "1e-4"),
+}
+TURN, CONTEXT = 256, 896
 """Tokens of the one turn of a policy with random weights, and of its conversation."""
 COMMON = ("--seed", "1234", "--save-interval", "1000", "--n-samples-per-eval-prompt", "1")
 FIXED = (
@@ -56,17 +61,16 @@ FIXED = (
 # What needs nothing to be compiled beside SGLang's wheel and torch, and starts soonest.
 SGLANG = (
     *("attention-backend=triton", "sampling-backend=pytorch", "grammar-backend=none"),
-    *("disable-prefill-cuda-graph", "cuda-graph-max-bs-decode=256", "max-total-tokens=220000"),
+    *("disable-prefill-cuda-graph", "cuda-graph-max-bs-decode=256", "max-total-tokens=240000"),
 )
 # Servers wait beside other work on the GPU: it is the tokens above that bound what they take.
 SHARE = "0.8"
 ROW = (
     *("step", "rollout_s", "train_s", "sampled_tokens", "tokens_per_s", "trained_tokens"),
-    *("engine_busy", "max_logprob_diff", "mean_logprob_diff", "reward_mean", "coverage"),
+    *("engine_busy_s", "max_logprob_diff", "mean_logprob_diff", "reward_mean", "coverage"),
     *("peak_memory_bytes", "predicted_memory_bytes", "groups_kept", "groups"),
 )
-MEDIANS = ("rollout_s", "train_s", "tokens_per_s", "engine_busy")
-TAIL = 15
+MEDIANS = ("rollout_s", "train_s", "tokens_per_s", "engine_busy_s")
 POLL_S = 0.25
 STOP_S = 15.0
 
@@ -98,13 +102,13 @@ def main(argv: Sequence[str]) -> None:
     try:
         for policy in dict.fromkeys(part.partition("/")[0] for part in given.parts):
             _folder(policy, given)
-            if f"{policy}/sglang" in given.parts:
+            if any(part.startswith(f"{policy}/sglang") for part in given.parts):
                 servers[policy] = Server(policy, given)
         running += [Run(name, _meanwhile(name, given), given) for name in given.meanwhile]
         wait(running, min(until, time.monotonic() + given.meanwhile_s))
-        for part in given.parts:
+        for place, part in enumerate(given.parts):
             policy, _, engine = part.partition("/")
-            server = servers[policy] if engine == "sglang" else None
+            server = servers[policy] if engine.startswith("sglang") else None
             if server is not None and not server.ready(until):
                 results["parts"][part] = {"failed": "no server", "tail": tail(server.log)}
             elif time.monotonic() < until:
@@ -112,7 +116,8 @@ def main(argv: Sequence[str]) -> None:
                 wait(running[-1:], min(until, time.monotonic() + given.part_s))
             else:
                 results["parts"][part] = {"failed": f"{given.limit_s:g} s were over"}
-            if server is not None:
+            later = given.parts[place + 1 :]
+            if server is not None and not any(p.startswith(f"{policy}/sglang") for p in later):
                 server.end()
     finally:
         for run in running:
@@ -146,7 +151,7 @@ class Server:
             engine_device=given.engine_device,
         )
         words = sglang_words(options, _folder(policy, given), port, positions=2**13)
-        self._process = _start(
+        self._process = start(
             [sys.executable, "-I", guard.__file__, str(os.getpid()), *words], self.log
         )
 
@@ -178,7 +183,7 @@ class Run:
         self._started = time.monotonic()
         self._ended: float | None = None
         python = given.peer_python if name.endswith("/trl") else sys.executable
-        self._process = _start([python, *words], self.log)
+        self._process = start([python, *words], self.log)
 
     @property
     def lives(self) -> bool:
@@ -211,42 +216,15 @@ class Run:
     def figures(self, gpu: Gpu) -> dict[str, Any]:
         """What is known of it by now."""
         self.look()
-        own = self.folder.with_suffix(".json")
+        own = read(self.folder.with_suffix(".json"))
         return {
             "exit": None if self.lives else self._process.returncode,
             "seconds": round((self._ended or time.monotonic()) - self._started, 1),
             **(figures(self._rows) if self._rows else {}),
             **({"gpu_busy": gpu.busy(self._rollouts[1:])} if len(self._rollouts) > 1 else {}),
-            **({"found": json.loads(own.read_text())} if own.is_file() else {}),
+            **({"found": own} if own is not None else {}),
             "tail": tail(self.log),
         }
-
-
-class Gpu:
-    """NVML's utilisation of the first visible GPU, 10 times a second."""
-
-    def __init__(self) -> None:
-        self._seen: list[tuple[float, int]] = []
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        try:
-            import pynvml  # type: ignore[import-not-found]  # pants: no-infer-dep
-
-            pynvml.nvmlInit()
-            place = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-            handle = pynvml.nvmlDeviceGetHandleByIndex(int(place))
-            while True:
-                seen = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
-                self._seen.append((time.monotonic(), seen))
-                time.sleep(0.1)
-        except Exception as error:
-            print(f"no utilisation: {error}", file=sys.stderr)
-
-    def busy(self, times: Sequence[tuple[float, float]]) -> float | None:
-        """Its mean over spans of time, in [0, 1]."""
-        found = [seen for at, seen in list(self._seen) if any(a <= at <= b for a, b in times)]
-        return statistics.mean(found) / 100 if found else None
 
 
 def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -270,23 +248,6 @@ def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return said
 
 
-def tail(log: Path) -> list[str]:
-    """The last lines of a log, cut."""
-    text = log.read_text(errors="replace") if log.is_file() else ""
-    return [line[:300] for line in text.splitlines() if line.strip()][-TAIL:]
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]
-    try:
-        gpus = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-    except OSError as error:
-        gpus = str(error)
-    cores = len(os.sched_getaffinity(0))
-    return {"gpus": gpus.splitlines(), "cores": cores, "python": sys.version.split()[0]}
-
-
 def _words(part: str, given: argparse.Namespace, server: Server | None) -> list[str]:
     """The command of a part."""
     policy, _, engine = part.partition("/")
@@ -299,18 +260,22 @@ def _words(part: str, given: argparse.Namespace, server: Server | None) -> list[
         else:
             peer = ["-m", "benchmarks.one_gpu.peer", "--out", file, "--tokens", str(given.tokens)]
         return [*peer, "--policy", str(folder), *size]
-    words = ["-m", "apps.trainers.tau.train", *COMMON]
-    if policy != "shipped":
-        words = [*FIXED, *COMMON, "--hf-checkpoint", str(folder)]
-        words += ["--rollout-max-response-len", str(given.tokens)]
-    words += ["--device", given.device, "--run-dir", str(out), "--num-rollout", str(given.steps)]
-    words += ["--rollout-batch-size", str(given.prompts)]
+    words = _training(policy, given, out)
     if server is not None:
         words += ["--engine", "sglang", "--engine-url", server.url]
         words += ["--engine-device", given.engine_device] if given.engine_device else []
     else:
         words += ["--engine-rows", "256"]
-    return [*words, *given.more]
+    return [*words, *WAYS.get(engine, ()), *given.more]
+
+
+def _training(policy: str, given: argparse.Namespace, out: Path) -> list[str]:
+    words = ["-m", "apps.trainers.tau.train", *COMMON]
+    if policy != "shipped":
+        words = [*FIXED, *COMMON, "--hf-checkpoint", str(_folder(policy, given))]
+        words += ["--rollout-max-response-len", str(given.tokens)]
+    words += ["--device", given.device, "--run-dir", str(out), "--num-rollout", str(given.steps)]
+    return [*words, "--rollout-batch-size", str(given.prompts)]
 
 
 def _meanwhile(name: str, given: argparse.Namespace) -> list[str]:
@@ -318,6 +283,10 @@ def _meanwhile(name: str, given: argparse.Namespace) -> list[str]:
     if name == "trainer":
         limit = str(given.meanwhile_s - 30)
         return ["-m", "benchmarks.one_gpu.trainer", "--out", out, "--limit-s", limit]
+    if name == "offload":
+        words = _training(POLICIES[1], given, given.out / name)
+        words += ["--engine", "sglang", "--offload-rollout", "--sglang-mem-fraction-static", "0.3"]
+        return [*words, "--sglang-options", *SGLANG, "disable-cuda-graph"]
     words = ["-m", "benchmarks.one_gpu.killed", "--out", out, "--device", given.device]
     words += ["--run-dir", str(given.out / name), "--prompts", str(given.prompts)]
     return words + (["--rollout-lag", "1"] if name == "killed-lag" else [])
@@ -340,19 +309,6 @@ def _part(word: str) -> str:
         names = f"one of {', '.join(POLICIES)}, and one of {', '.join(ENGINES)}"
         raise argparse.ArgumentTypeError(f"{word}: is no POLICY/ENGINE: {names}")
     return word
-
-
-def _start(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    with log.open("wb") as out:
-        return subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-            cwd=REPOSITORY,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )
 
 
 def _write(folder: Path, results: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tokendelta
 
+from turnwise.conversation.history import reading
 from turnwise.conversation.recorded import places_of
 from turnwise.gateway.requests import Answer
 
@@ -79,6 +80,7 @@ def transcript_of(
             "text": one.answer.turn.text,
             "finish": one.answer.turn.finish,
             "author": "policy",
+            **reading(one.answer.turn),
         }
         for message in (*(_shown(shown) for shown in one.prompt), said):
             found = places.get((number, message["author"] == "policy"))

@@ -262,9 +262,6 @@ def change_option(trainer: Trainer[Any], name: str, text: str) -> None:
     changed = {name.replace("-", "_"): value}
     trainer.options = trainer.options.model_copy(update=changed)
     trainer.updater.settings = trainer.options.update_settings()
-    if name == "lr":
-        for group in trainer.updater.optimizer.param_groups:
-            group["lr"] = value
     if name == "rollout-temperature":
         policy = trainer.experiment.policy
         sampling = replace(policy.sampling, temperature=value)

@@ -110,6 +110,7 @@ class Learner:
                 [replace(row, old_logprobs=next(old) if place else None) for row in rows]
                 for place, rows in enumerate(parts)
             ]
+        self.updater.set_lr(options.lr_share(step))
         updates: list[UpdateMetrics] = []
         for rows in parts:
             updates.append(self.updater.update(rows))

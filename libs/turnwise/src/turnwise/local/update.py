@@ -271,6 +271,11 @@ class Updater:
             offload=settings.offload,
         )
 
+    def set_lr(self, share: float) -> None:
+        """Steps with a share of the settings' learning rate from here on."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = share * self.settings.lr
+
     def logprobs(self, rows: Sequence[TrainRow]) -> list[Floats]:
         """The policy's log-probs of the trained tokens of each row: float32[N] per row."""
         return trained_logprobs(self.model, rows, self.settings)

@@ -43,7 +43,7 @@ class SegmentTrace(msgspec.Struct, frozen=True, kw_only=True):
         spans: `[kind, turn, start, stop]` over all n tokens, as tokendelta has them.
         authors: `[author, start, stop]` over all n tokens (`turnwise.run.authors`).
         weight: The part of the episode's trained tokens that lies here.
-        advantage: Of the rollout; None where it is not trained on, or the backend does not say.
+        advantage: Of the segment; None where it is not trained on, or the backend does not say.
         trainer_logprobs: As `logprobs`, of the trainer before the step's first update; empty where
             the trainer's numbers are not known, as are the following.
         ratios: n - prompt_length, the policy's probability at its optimiser step over the old one.
@@ -160,7 +160,7 @@ class TrainerNumbers:
     """What a training step found of the trained tokens of a segment, N of them.
 
     Attributes:
-        advantage: Of the rollout.
+        advantage: Of the segment.
         logprobs: float32[N], the trainer's before the step's first update.
         ratios: float32[N], the policy's probability at its optimiser step over the old one.
         clipped: bool[N], where the clip was active.

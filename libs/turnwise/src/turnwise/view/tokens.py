@@ -41,6 +41,7 @@ class _RawSegment(msgspec.Struct, frozen=True, kw_only=True):
     trainer_logprobs: msgspec.Raw = msgspec.Raw(b"[]")
     ratios: msgspec.Raw = msgspec.Raw(b"[]")
     clipped: list[int] = []
+    gap: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ class Segment:
         ends: int64[n].
         trainer_logprobs, ratios: float32[m] like `logprobs`; float32[0] where not known.
         clipped: Places of tokens whose clip was active.
+        gap: The largest difference between `trainer_logprobs` and `logprobs`, before the file
+            rounded them.
     """
 
     ids: NDArray[np.int32]
@@ -70,6 +73,7 @@ class Segment:
     trainer_logprobs: NDArray[np.float32]
     ratios: NDArray[np.float32]
     clipped: frozenset[int]
+    gap: float | None
 
     @classmethod
     def read(cls, raw: _RawSegment, number: int) -> Segment:
@@ -96,6 +100,7 @@ class Segment:
             trainer_logprobs=np.array(_floats(raw.trainer_logprobs), dtype=np.float32),
             ratios=np.array(_floats(raw.ratios), dtype=np.float32),
             clipped=frozenset(raw.clipped),
+            gap=raw.gap,
         )
         segment._check(number)
         return segment
