@@ -238,3 +238,11 @@ def test_the_markers_are_those_of_the_policys_tokenizer_and_all_known_ones_of_an
     policy = EndpointPolicy(client=ChatClient(config, boundary=Boundary.ENGINE))
     of_endpoint = Conversation(policy, rollout()).markers
     assert of_endpoint.plain("a <|im_end|> b </s> c") == "a < |im_end|> b < /s> c"
+
+
+async def test_a_turn_that_was_aborted_before_its_first_token_has_no_weights_and_no_cache() -> None:
+    chat = talk(ScriptedEngine([say("hi"), reply([], finish="abort")]))
+    await ask(chat, USER)
+    await ask(chat, {"role": "user", "content": "go on"})
+    assert [turn.finish for turn in chat.turns] == ["stop", "abort"]
+    assert chat.info()["weight_versions"] == [0] and len(chat.info()["cached"]) == 1
