@@ -5,15 +5,14 @@
 `DIR` of `--pex` has `apps.trainers.tau/train.pex` and so on, as `./pants package apps/trainers::`
 makes them; `--work` gets data, run folders and checkpoints. `results.json` in `--out` is written
 anew after each part, so that what was measured before a failure stays. Parts start one after the
-other, `--apart` seconds between them, and share the GPUs: policies of a few million parameters take
-little of them. Times of steps are those of a shared machine then; a part of which the speed is
-measured is run alone.
+other, `--apart` seconds between them or at the second that is given (`async@90`), each with ports
+of its own, and share the GPUs: policies of a few million parameters take little of them. Times of
+steps are those of a shared machine then; a part of which the speed is measured is run alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import subprocess
@@ -21,19 +20,22 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from benchmarks.slime.dumps import read_dumps
 from benchmarks.slime.figures import figures
+from benchmarks.slime.lag import holders, record
 from benchmarks.slime.parts import PARTS, Part
-from benchmarks.slime.runs import Place, Run
+from benchmarks.slime.runs import Place, Run, own_slime
 from benchmarks.slime.shapes import make_shape
 
 REPOSITORY = Path(__file__).parents[2]
-TAIL = 12
+TAIL = 25
+PROFILE_S = 100
 _lock = threading.Lock()
 
 
@@ -51,18 +53,28 @@ def main(argv: Sequence[str]) -> None:
     )
     given.out.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + given.limit_s
-    prepare(place, [PARTS[name] for name in given.parts])
+    began = time.monotonic()
+    starts = [start(words, number * given.apart) for number, words in enumerate(given.parts)]
+    prepare(place, [PARTS[name] for name, _ in starts])
     results: dict[str, Any] = {"machine": machine(), "parts": {}}
     threads = []
-    for name in given.parts:
-        run = threading.Thread(target=_part, args=(place, name, until, results, given.out))
+    for number, (name, at) in enumerate(starts):
+        time.sleep(max(0.0, began + at - time.monotonic()))
+        here = own_slime(place, number)
+        run = threading.Thread(target=_part, args=(here, name, until, results, given.out))
         run.start()
         threads.append(run)
-        if name != given.parts[-1]:
-            time.sleep(given.apart)
-    for run in threads:
-        run.join()
+    for one in threads:
+        one.join()
     print(json.dumps(results["parts"], indent=1)[-8000:])
+
+
+def start(words: str, otherwise: float) -> tuple[str, float]:
+    """A part and the second at which it starts, of `PART` or `PART@SECOND`."""
+    name, at, second = words.partition("@")
+    if name not in PARTS:
+        raise SystemExit(f"error: {name}: there is no such part; there are {', '.join(PARTS)}")
+    return name, float(second) if at else otherwise
 
 
 def prepare(place: Place, parts: Sequence[Part]) -> None:
@@ -97,15 +109,27 @@ def measure(place: Place, name: str, until: float) -> dict[str, Any]:
         said["kill"]["last_line"] = _tail(run.log, 1)
         said["kill"]["rows"] = len(run.rows())
         run.start()
-    elif name == "tau":
-        said["profile"] = _profile(run, place.work / name / "profile.txt", until)
+    profiled = None if part.kill is not None or part.shape else _profile(run, until)
     said["exit"] = run.wait(until)
     said["seconds"] = round(time.monotonic() - run.started, 1)
-    said |= figures(run.folder, run.rows())
-    said["memory_gb"] = memory()
     said["tail"] = _tail(run.log, TAIL)
+    said["memory_gb"] = memory()
+    for what, read in (
+        ("run", lambda: figures(run.folder, run.rows())),
+        ("dumps", lambda: read_dumps(run.dumps)),
+        ("lag", profiled or dict),
+    ):
+        said[what] = _tried(read)
     said["left"] = [" ".join(one.cmdline())[:80] for one in run.processes("")]
     return said
+
+
+def _tried(read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What is read, or why it can't be: the rest is worth having."""
+    try:
+        return read()
+    except Exception:
+        return {"broke": traceback.format_exc()[-1500:]}
 
 
 def machine() -> dict[str, Any]:
@@ -127,39 +151,42 @@ def _part(place: Place, name: str, until: float, results: dict[str, Any], out: P
         draft.replace(out / "results.json")
 
 
-def _watch_memory(run: Run, until: float) -> Any:
-    """Watches GPU memory while the run goes on; what it returns gives the most of each GPU."""
-    most: list[float] = []
+def _watch_memory(run: Run, until: float) -> Callable[[], dict[str, Any]]:
+    """Watches GPU memory while the run goes on.
+
+    Returns:
+        A function that gives the most (GiB) of each GPU, whoever took it, and of the run's trainer
+        and engines together and alone, on the GPU where it was most.
+    """
+    most: dict[str, Any] = {}
 
     def look() -> None:
-        query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
         while time.monotonic() < until and run.lives():
-            said = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-            used = [int(line) / 1024 for line in said.split() if line.isdigit()]
-            most[:] = [max(pair) for pair in zip(most or used, used, strict=True)]
-            time.sleep(2.0)
+            for name, gb in run.gpu_memory().items():
+                most[name] = round(max(most.get(name, 0.0), gb), 1)
+            time.sleep(1.0)
 
-    with contextlib.suppress(OSError):
-        threading.Thread(target=look, daemon=True).start()
-    return lambda: [round(gb, 1) for gb in most]
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    return lambda: most
 
 
-def _profile(run: Run, out: Path, until: float) -> list[str]:
-    """What holds the loop of slime's rollout process: its most frequent stacks, by py-spy."""
+def _profile(run: Run, until: float) -> Callable[[], dict[str, Any]] | None:
+    """What holds the loop of slime's rollout process; called when the run is over."""
     while time.monotonic() < until and run.lives() and not run.rows():
-        time.sleep(1.0)
+        time.sleep(0.5)
     found = list(run.processes("ray::RolloutManager"))
     if not found:
-        return []
-    words = ["py-spy", "record", "--pid", str(found[0].pid), "--duration", "45", "--rate", "50"]
-    words += ["--format", "raw", "--output", str(out), "--nonblocking"]
-    try:
-        subprocess.run(words, capture_output=True, timeout=90, check=False)
-        stacks = out.read_text().splitlines()
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return [str(error)]
-    stacks.sort(key=lambda line: -int(line.rpartition(" ")[2]))
-    return [";".join(line.split(";")[-6:]) for line in stacks[:15]]
+        return None
+    pid, trace = found[0].pid, run.folder.with_name("trace.json")
+    seconds = int(min(PROFILE_S, until - time.monotonic() - 20))
+    recorder = record(pid, trace, seconds)
+
+    def told() -> dict[str, Any]:
+        recorder.join(timeout=max(5.0, until - time.monotonic()))
+        return holders(trace, Path(os.environ.get("GC_PAUSES", "")) / f"{pid}.txt")
+
+    return told
 
 
 def _tail(path: Path, number: int) -> list[str]:
@@ -173,7 +200,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         description="Runs through slime's own train.py on this machine's GPUs.",
         allow_abbrev=False,
     )
-    parser.add_argument("parts", nargs="+", choices=sorted(PARTS), metavar="PART")
+    parser.add_argument("parts", nargs="+", metavar="PART[@SECOND]")
     parser.add_argument("--pex", type=Path, required=True, help="folder of the packaged commands")
     parser.add_argument("--python", default=sys.executable, help="the node's interpreter")
     parser.add_argument("--slime", type=Path, default=Path("/root/slime"))

@@ -8,11 +8,19 @@ from typing import Literal
 When = Literal["rollout", "training", "saving"]
 SHORT = ("--num-rollout", "8", "--save-interval", "2", "--eval-interval", "8")
 APART = ("--colocate", "false", "--actor-num-gpus-per-node", "1", "--rollout-num-gpus", "1")
-ASYNC = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
+# Groups under way and episodes asked at once, two batches; an episode that new weights cut goes on
+# where it was. slime's correction weighs each token by the engine's log-prob of it.
+ASYNC = (
+    *("--rollout-function-path", "slime.rollout.fully_async_rollout.generate_rollout_fully_async"),
+    *("--sglang-server-concurrency", "16", "--partial-rollout", "--use-tis"),
+    # It evaluates nothing; the weights that it leaves are evaluated afterwards.
+    *("--num-rollout", "12", "--eval-interval", "100", "--skip-eval-before-train"),
+)
 # The shape of a published model with random weights: for memory and speed alone.
 SHAPED = (
-    *("--num-rollout", "4", "--eval-interval", "4", "--save-interval", "4"),
-    *("--rollout-max-response-len", "256", "--rollout-max-context-len", "2048"),
+    *("--num-rollout", "3", "--eval-interval", "100", "--skip-eval-before-train"),
+    *("--rollout-batch-size", "16", "--n-samples-per-prompt", "8"),
+    *("--rollout-max-response-len", "512", "--rollout-max-context-len", "2048"),
     *("--sglang-max-total-tokens", "400000", "--sglang-context-length", "4096"),
     *("--recompute-granularity", "full", "--recompute-method", "uniform"),
     *("--recompute-num-layers", "1", "--max-tokens-per-gpu", "9216"),
@@ -23,6 +31,28 @@ SHAPED = (
 TP2 = (
     *("--actor-num-gpus-per-node", "2", "--rollout-num-gpus", "2"),
     *("--tensor-model-parallel-size", "2", "--sequence-parallel"),
+)
+# slime asks GPUs of their own for each model of the file that `HELPERS` is.
+HELPED = (
+    *("--agentflow.helpers", "models", "--agentflow.models.base.sglang", "base"),
+    *("--agentflow.models.base.max-tokens", "48", "--rollout-num-gpus", "2"),
+    *("--num-gpus-per-node", "2", "--num-rollout", "2", "--eval-interval", "100"),
+    "--skip-eval-before-train",
+    *("--dynamic-sampling-filter-path", "operator.is_not"),
+)
+HELPERS = """sglang:
+  - name: planner
+    model_path: {policy}
+    update_weights: true
+    server_groups: [{{worker_type: regular, num_gpus: 1, num_gpus_per_engine: 1}}]
+  - name: base
+    model_path: {policy}
+    update_weights: false
+    server_groups: [{{worker_type: regular, num_gpus: 1, num_gpus_per_engine: 1}}]
+"""
+TWO = (
+    *("--actor-num-gpus-per-node", "2", "--rollout-num-gpus", "2"),
+    *("--num-rollout", "6", "--eval-interval", "100", "--skip-eval-before-train"),
 )
 # Of machines with four GPUs; with eight the same parts run twice as wide.
 FOUR = ("--actor-num-gpus-per-node", "4", "--rollout-num-gpus", "4")
@@ -42,6 +72,8 @@ class Part:
         gpus: Of the machine.
         kill: Which process, by a word of its command line, and when.
         shape: The published model whose shape is trained; None for the shipped policy.
+        helpers: Whether frozen models are served beside the policy.
+        keeps: Whether its weights are written in Hugging Face's form at each save.
     """
 
     about: str
@@ -50,6 +82,8 @@ class Part:
     gpus: int = 1
     kill: tuple[str, When] | None = None
     shape: str | None = None
+    helpers: bool = False
+    keeps: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -67,15 +101,39 @@ PARTS = {
         kill=("train.py", "saving"),
     ),
     "agentflow": Part("several segments an episode, turn-mean, sandbox", method="agentflow"),
+    "agentflow-helpers": Part(
+        "frozen helpers that slime serves beside the planner, which stands in for them",
+        method="agentflow",
+        flags=HELPED,
+        gpus=2,
+        helpers=True,
+    ),
     "partial": Part(
         "partial rollouts: versions within an episode",
-        flags=("--partial-rollout", "--over-sampling-batch-size", "16", "--num-rollout", "12"),
+        flags=(
+            *("--partial-rollout", "--over-sampling-batch-size", "16", "--num-rollout", "12"),
+            "--use-tis",
+        ),
     ),
-    "shape-0.6b": Part("a model of real size", flags=SHAPED, shape="qwen3-0.6B"),
-    "apart": Part("actor and engine apart, NCCL", flags=(*APART, "--num-rollout", "12"), gpus=2),
+    "shape-0.6b": Part(
+        "a model of real size", flags=(*SHAPED, "--save-interval", "3"), shape="qwen3-0.6B"
+    ),
+    "apart": Part(
+        "actor and engine apart, NCCL",
+        flags=(*APART, "--num-rollout", "12", "--save-interval", "12"),
+        gpus=2,
+        keeps=True,
+    ),
     "async": Part(
         "slime's fully asynchronous rollout",
-        flags=(*APART, "--rollout-function-path", ASYNC, "--num-rollout", "12"),
+        flags=(*APART, *ASYNC, "--save-interval", "12"),
+        gpus=2,
+        keeps=True,
+    ),
+    "two": Part("two engines behind the router", flags=TWO, gpus=2),
+    "two-sticky": Part(
+        "the same, each episode's turns to one engine",
+        flags=(*TWO, "--router-policy", "manual"),
         gpus=2,
     ),
     "tp2-0.6b": Part(
@@ -86,14 +144,14 @@ PARTS = {
     ),
     "tp2-4b": Part(
         "the same with the 4B preset's shape",
-        flags=(*SHAPED, *TP2, "--num-rollout", "2", "--eval-interval", "2"),
+        flags=(*SHAPED, *TP2),
         gpus=2,
         shape="qwen3-4B-Instruct-2507",
     ),
     "four-4b": Part(
         "the 4B preset's own shape: two data-parallel ranks of two GPUs, engines of two GPUs",
         flags=(
-            *(*SHAPED, *FOUR, "--num-rollout", "3", "--eval-interval", "3"),
+            *(*SHAPED, *FOUR),
             *("--tensor-model-parallel-size", "2", "--sequence-parallel"),
             *("--rollout-num-gpus-per-engine", "2", "--rollout-batch-size", "32"),
             *("--tau.prompt", "full", "--rollout-max-context-len", "16384"),
@@ -110,7 +168,7 @@ PARTS = {
     ),
     "four-async": Part(
         "slime's fully asynchronous rollout, two engines beside two trainers",
-        flags=(*FOUR_APART, *WIDE, "--rollout-function-path", ASYNC, "--num-rollout", "12"),
+        flags=(*FOUR_APART, *WIDE, *ASYNC),
         gpus=4,
     ),
     "four-kill-engine": Part(

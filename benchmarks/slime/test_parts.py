@@ -1,8 +1,11 @@
 """What can be tried of the runs without a GPU: their plans, shapes, kills and figures."""
 
+import gc
 import json
+import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +14,12 @@ from turnwise.launch.model_files import check_figures
 from turnwise.launch.plan import make_plan
 from turnwise.launch.preset import read_run
 
-from benchmarks.slime import shapes
+from benchmarks.slime import lag, pauses, shapes
+from benchmarks.slime.dumps import facts
 from benchmarks.slime.figures import figures
-from benchmarks.slime.measure import REPOSITORY
+from benchmarks.slime.measure import REPOSITORY, start
 from benchmarks.slime.parts import PARTS, Part
-from benchmarks.slime.runs import Place, Run
+from benchmarks.slime.runs import Place, Run, own_slime
 
 ROW = {"rollout_s": 1.0, "tokens_per_s": 9.0, "loop_lag_max_ms": 3.0, "reward_mean": 0.5}
 LEDGER = {"started": 3, "finished": 1, "stopped": {"turns": 1}, "lost": {"user": 1}, "cancelled": 0}
@@ -68,6 +72,90 @@ def test_every_part_is_a_run_that_slime_would_be_given(tmp_path: Path, name: str
     if PARTS[name].shape is not None:
         config = shapes.SHAPES[str(PARTS[name].shape)]
         assert [line.verdict for line in check_figures("model", config, made.options)] == ["ok"]
+
+
+def test_jobs_that_start_together_have_ports_of_their_own(tmp_path: Path) -> None:
+    here = replace(place(tmp_path), slime=tmp_path / "slime")
+    path = here.slime / "slime/ray/rollout.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("base = 15000\ndef start(base_port=15000): ...\n")
+    assert own_slime(here, 0) == here
+    second = own_slime(here, 2)
+    assert "15000" not in (text := (second.slime / "slime/ray/rollout.py").read_text())
+    assert text.count("17000") == 2 and path.read_text().count("15000") == 2
+    assert f"{second.slime}:" in " ".join(Run(second, "async", PARTS["async"]).command)
+    path.write_text("base = 9\n")
+    with pytest.raises(ValueError, match="does not have the port 15000"):
+        own_slime(here, 1)
+    assert start("async@90", 0.0) == ("async", 90.0) and start("tau", 20.0) == ("tau", 20.0)
+    with pytest.raises(SystemExit, match="there is no such part"):
+        start("atau", 0.0)
+
+
+def test_what_holds_a_loop_is_told_from_its_stacks(tmp_path: Path) -> None:
+    def event(kind: str, name: str, thread: int, at: float) -> dict[str, object]:
+        found = {"filename": "/x/m.py", "line": 3}
+        return {"ph": kind, "name": name, "tid": thread, "ts": at * 1e6, "args": found}
+
+    base = ["thread (7): loop", "Loop.run_forever", "Loop._run_once"]
+    events = [event("B", name, 1, 0.0) for name in base]
+    for name, begin, end in (
+        ("Selector.select", 0, 1),
+        ("grade", 1, 1.6),
+        ("Selector.select", 1.6, 2),
+    ):
+        events += [event("B", name, 1, begin), event("E", name, 1, end)]
+    events += [event("B", name, 2, 0.0) for name in ("thread (8): main", "pack_rows")]
+    events += [event("E", "pack_rows", 2, 2.0), event("E", "thread (8): main", 2, 2.0)]
+    events.sort(key=lambda one: float(str(one["ts"])))
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps(events))
+    (tmp_path / "7.txt").write_text("2 0.400 1700000000.1\n2 0.100 1700000001.1\n0 0.030 1.0\n")
+    found = lag.holders(trace, tmp_path / "7.txt")
+    assert found["long"] == 1 and found["collections"] == {"0": [1, 0.03], "2": [2, 0.4]}
+    (held,) = found["held"]
+    assert (held["at_s"], held["seconds"]) == (1.0, 0.6) and "grade (m.py:3)" in held["doing"][0]
+    assert "pack_rows" in held["others"]["thread (8): main"][0]
+
+
+def test_a_long_collection_is_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pauses, "LEAST_S", 0.0)
+    before = list(gc.callbacks)
+    pauses.watch(str(tmp_path))
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks[:] = before
+    lines = (tmp_path / f"{os.getpid()}.txt").read_text().splitlines()
+    assert lines[-1].split()[0] == "2" and float(lines[-1].split()[1]) < 60
+
+
+def test_a_tokens_weights_and_ratio_are_read_from_slimes_dumps() -> None:
+    def row(index: int, versions: list[str], cached: list[list[int]]) -> dict[str, object]:
+        info = {"turnwise": {"info": {"cached": cached}}}
+        return {"index": index, "rollout_id": index, "tokens": [index, 1, 2, 3, 4, 5]} | {
+            "weight_versions": versions,
+            "metadata": info,
+        }
+
+    def trained(index: int, engine: list[float]) -> dict[str, object]:
+        masks = [1, 1, 0, 1, 1]
+        return {"sample_index": index, "tokens": [index, 1, 2, 3, 4, 5], "loss_masks": masks} | {
+            "log_probs": [-1.0] * 5,
+            "rollout_log_probs": engine,
+        }
+
+    made = [row(0, ["2", "3"], [[10, 0], [20, 10]]), row(1, ["3", "3"], [[10, 5], [20, 20]])]
+    engine = [-2.0, -1.0, 0.0, -1.0, -1.0]
+    found = facts([(2, made, [trained(1, [-1.0] * 5), trained(0, engine)])])
+    assert found["versions_an_episode"] == {1: 1, 2: 1} and found["rows_an_episode"] == {1: 2}
+    assert found["rows_unequal"] == 0 and found["rows_without_a_version_a_turn"] == 0
+    old, new = found["by_lag"][1], found["by_lag"][0]
+    assert (old["tokens"], new["tokens"]) == (2, 6) and new["mean_difference"] == 0.0
+    assert old["most_ratio"] == 2.718 and old["clipped"] == 0.5
+    assert found["cache_hits_by_turn"] == {1: 0.25, 2: 0.75}
+    made[0]["tokens"] = [9, 9]
+    assert facts([(2, made, [trained(0, engine)])])["rows_unequal"] == 1
 
 
 def test_the_presets_that_the_parts_change_are_there() -> None:

@@ -24,7 +24,7 @@ from turnwise.conversation import Conversation
 from turnwise.episode import Boundary, Ending, crossing
 from turnwise.inflight import playing, waiting
 from turnwise.rollout import Rollout
-from turnwise.run.status import StatusWriter
+from turnwise.run.watching import StatusWriter
 from turnwise.testing import ScriptedEngine, byte_policy, say
 
 ROUNDS = 15

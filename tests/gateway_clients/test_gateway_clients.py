@@ -1,6 +1,7 @@
 """Agents of other libraries, installed from their packages, against a gateway on this machine.
 
-TURNWISE_RECORD_CORPUS=FOLDER writes what passes into that folder.
+TURNWISE_RECORD_CORPUS=FOLDER writes what passes into that folder. The agents that are programs of
+their own are played where TURNWISE_CODEX and TURNWISE_OPENCODE name them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 from gateway.client import Client, serving
-from gateway.recorded import PLAYS, Play, Tap, check, write
+from gateway.recorded import COMMANDS, PLAYS, Play, Tap, check, write
 from turnwise.testing import fail
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +88,11 @@ def test_an_agent_of_another_library_is_trained_on_what_it_sampled(
     outcome, client, tap = played[play.name]
     assert outcome.get("said") == "Grass.", outcome.get("error", outcome)
     check(play, client.record, client.engine)
+    keep(play, tap)
+
+
+def keep(play: Play, tap: Tap) -> None:
+    """Records what passed, where that is asked for."""
     if "TURNWISE_RECORD_CORPUS" in os.environ:
         write(Path(os.environ["TURNWISE_RECORD_CORPUS"]) / f"{play.name}.jsonl", tap.exchanges)
 
@@ -98,3 +104,84 @@ def test_a_refusal_that_no_retry_can_mend_is_not_sent_again(
     outcome, client, tap = played[play.name]
     assert "the engine failed" in outcome["error"]
     assert client.record.counts["requests"] == len(tap.exchanges) == 1
+
+
+CODEX = """
+model = "policy"
+model_provider = "gateway"
+web_search = "disabled"
+check_for_update_on_startup = false
+
+[features]
+multi_agent = false
+
+[analytics]
+enabled = false
+
+[model_providers.gateway]
+name = "gateway"
+base_url = "{url}/v1"
+wire_api = "responses"
+env_key = "KEY"
+"""
+
+
+def codex(home: Path, url: str) -> list[str]:
+    """Its settings in a home folder, and its arguments."""
+    (home / ".codex").mkdir()
+    (home / ".codex/config.toml").write_text(CODEX.format(url=url))
+    return ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+
+
+def opencode(home: Path, url: str) -> list[str]:
+    """The same of it."""
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "gateway",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "none"},
+        "models": {"policy": {"name": "policy", "limit": {"context": 10**5, "output": 2000}}},
+    }
+    settings = {
+        "provider": {"gateway": provider},
+        "model": "gateway/policy",
+        "small_model": "gateway/policy",
+        "autoupdate": False,
+        "share": "disabled",
+    }
+    (home / ".config/opencode").mkdir(parents=True)
+    (home / ".config/opencode/opencode.json").write_text(json.dumps(settings))
+    return ["run", "--pure", "--auto", "--title", "title"]
+
+
+@pytest.mark.parametrize("play", COMMANDS, ids=lambda play: play.client)
+async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Path) -> None:
+    variable = f"TURNWISE_{play.client.upper()}"
+    program = os.environ.get(variable)
+    if not program:
+        pytest.skip(f"{variable} names no {play.client}; see CONTRIBUTING.md")
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    async with serving(*play.replies()) as client, Tap(client.url) as tap:
+        settings = {"codex": codex, "opencode": opencode}[play.client](home, tap.url)
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *settings,
+            "What grows here?",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=work,
+            env={
+                "HOME": str(home),
+                "PATH": os.environ["PATH"],
+                "NO_PROXY": "127.0.0.1",
+                "KEY": "none",
+                "OPENCODE_DISABLE_AUTOUPDATE": "1",
+                "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            },
+        )
+        said, _ = await asyncio.wait_for(process.communicate(), 300)
+        assert process.returncode == 0 and b"Grass." in said, said.decode()
+        check(play, client.record, client.engine)
+    keep(play, tap)

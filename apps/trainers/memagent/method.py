@@ -70,6 +70,16 @@ class MemAgentMethod(Method[MemAgentOptions, Task]):
         """The generated texts: `train`, `tune`, `held-out`, or that by `lengths` or `orders`."""
         return stories.rows(split, per_cell=self.options.eval_per_cell)
 
+    def work(self, task: Task) -> float:
+        """Sections of its text, about."""
+        return task.length / self.options.chunk_tokens
+
+    def curves(self) -> Mapping[str, Sequence[Row]]:
+        """Texts up to eight times as long as those to train on, and the orders of the evidence."""
+        count = self.options.curve_per_cell
+        names = {"length of the text": "lengths", "order of the evidence": "orders"}
+        return {what: stories.rows(split, per_cell=count) for what, split in names.items() if count}
+
     def prompt_tokens(self, tasks: Sequence[Task], profile: tokendelta.Profile) -> int:
         """Of an update with the longest problem, a whole section and a memory at its limit."""
         template = Template(profile, self._prompts)

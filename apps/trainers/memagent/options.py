@@ -64,6 +64,10 @@ class MemAgentOptions(MethodOptions):
     eval_per_cell: int = Field(default=8, ge=1)
     """Generated questions of each kind and order to evaluate on, where no data file is named."""
 
+    curve_per_cell: int = Field(default=2, ge=0)
+    """Of these as many for each length and order that is played once after training; 0 leaves it
+    out."""
+
     @model_validator(mode="after")
     def _cuts_to_something(self) -> MemAgentOptions:
         if self.on_overlong != "refuse" and self.max_chunks is None:

@@ -11,6 +11,7 @@ from turnwise.config import ConfigError
 from turnwise.rows import Row
 from turnwise.rows.checks import shown
 
+CHARACTERS_A_TOKEN = 4.0
 Blocks = Callable[[], Iterable[str]]
 """Makes the text anew, in pieces that are encoded apart."""
 
@@ -24,6 +25,7 @@ class Task:
         context: The text, or what makes it piece by piece.
         answers: What counts as right; at least one, none of them empty once normalised.
         where: For errors.
+        length: Of the text, in tokens, about; what orders episodes that wait to be played.
         facts: What the text says that the answer follows from, for credit to turns; may be none.
     """
 
@@ -31,6 +33,7 @@ class Task:
     context: str | Blocks
     answers: tuple[str, ...]
     where: str
+    length: float = 0.0
     facts: tuple[str, ...] = ()
 
     def held(self, memory: str) -> float:
@@ -45,8 +48,9 @@ def to_task(row: Row) -> Task:
     """The task of a data row.
 
     The problem is the prompt's text, or the last message of its user. The label is an answer, a
-    list of them, or `{"ground_truth": ...}`. The text is the metadata's `context`, and its
-    `facts` may list what the answer follows from.
+    list of them, or `{"ground_truth": ...}`. The text is the metadata's `context`; its
+    `facts` may list what the answer follows from, and its `length` say how many tokens the text
+    has, which is else guessed.
 
     Raises:
         ConfigError: naming the row, what is missing or can't be graded.
@@ -69,7 +73,13 @@ def to_task(row: Row) -> Task:
         isinstance(fact, str) and normalise(fact) for fact in facts
     ):
         raise ConfigError(f"{where}: metadata.facts: expected texts, found {shown(facts)}")
-    return Task(problem, context, read_answers(row.label, where), where, tuple(facts))
+    guessed = len(context) / CHARACTERS_A_TOKEN if isinstance(context, str) else 0.0
+    length = row.metadata.get("length", guessed)
+    if not isinstance(length, int | float) or isinstance(length, bool):
+        raise ConfigError(f"{where}: metadata.length: expected a number, found {shown(length)}")
+    return Task(
+        problem, context, read_answers(row.label, where), where, float(length), tuple(facts)
+    )
 
 
 def read_answers(label: Any, where: str) -> tuple[str, ...]:

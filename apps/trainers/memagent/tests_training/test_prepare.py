@@ -18,7 +18,7 @@ from turnwise.testing.servers import FakeChat, in_a_thread, status
 
 from apps.trainers.memagent.data.building import Builder
 from apps.trainers.memagent.data.knowing import knows
-from apps.trainers.memagent.data.prepare import overlap, prepare
+from apps.trainers.memagent.data.prepare import Sorted, overlap, prepare
 from apps.trainers.memagent.data.sources import Item, read_items
 from apps.trainers.memagent.task import to_task
 
@@ -132,7 +132,13 @@ def test_a_question_with_two_answers_is_left_out_and_a_copy_is_one(
         "Question 1?",
         "Question 3?",
     ]
-    assert "2 copies, 1 with other answers" in capsys.readouterr().out
+    assert "2 a copy, 1 other answers" in capsys.readouterr().out
+    dropped = [(row["question"], row["why"]) for row in read(tmp_path / "dropped.jsonl")]
+    assert dropped == [
+        ("Question 1?", "a copy"),
+        ("Question 2?", "a copy"),
+        ("Question 2?", "other answers"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -183,6 +189,8 @@ def test_what_a_model_knows_is_left_out_and_is_asked_once(tmp_path: Path) -> Non
     assert len(endpoint.calls) - before == 6 - asked
     prompts = [row["prompt"] for row in read(tmp_path / "data" / "train.jsonl")]
     assert prompts == ["Question 0?", "Question 2?"]
+    [known] = read(tmp_path / "data" / "dropped.jsonl")
+    assert (known["id"], known["why"], known["file"]) == ("q1", "known", "train.json")
     with pytest.raises(ConfigError, match="is of the model m, not of n"):
         prepare([*argv[:-1], "n"])
 
@@ -200,4 +208,6 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
 
 
 def test_overlap_counts_each_once() -> None:
-    assert overlap([item(1), item(2)], [item(2)]) == {"questions": 1, "answers": 1, "documents": 3}
+    found = {"questions": 1, "answers": 1, "documents": 3}
+    assert overlap(Sorted([item(1), item(2)], []), [item(2)]) == found
+    assert overlap(Sorted([item(1)], [(item(2), "a copy")]), [item(2)]) == found

@@ -121,7 +121,7 @@ class Histories:
         """Let a turn be found behind the request that it answers, by what was sent for it."""
         known = slot.said = self._said[key] = said(message, self._tags)
         node = Node(slot.node, slot)
-        for text in dict.fromkeys([known.text, *((known.text + s).strip() for s in slot.stops)]):
+        for text in {known.text, *known.with_stops(slot.stops)}:
             slot.node.children.setdefault(("turn", text, known.calls), []).append(node)
 
     def _turns(

@@ -23,7 +23,7 @@ from turnwise.gateway import Record
 from turnwise.testing import ScriptedEngine, byte_tokenizer, call, encode
 
 CORPUS = Path(__file__).parent / "corpus"
-LONG = 200
+LONG, LONG_DESCRIPTION = 100, 40
 _SIGNED = re.compile(r"(?<![0-9a-z])((?:[0-9a-f]+_){1,2})([0-9a-f]{16})\b")
 # Counts of a prompt are of the texts before they were shortened.
 _VARIES = ("created", "created_at", "prompt_tokens", "input_tokens", "total_tokens")
@@ -55,7 +55,7 @@ class Play:
     """One agent on one script.
 
     Attributes:
-        client: The function of `tests/gateway_clients/drive.py`.
+        client: The function of `tests/gateway_clients/drive.py`, or a command.
         stream: Whether it asks for events.
         lose: The number of a request whose answer never arrives; None for none.
         says: What the policy says, turn by turn.
@@ -82,6 +82,15 @@ class Play:
         return made
 
 
+def _runs(name: str, **arguments: str) -> tuple[str, ...]:
+    """A script for an agent whose tool runs commands."""
+    grass, hay, sun = (
+        call(name, **{key: value.format(what) for key, value in arguments.items()})
+        for what in ("grass", "hay", "sun")
+    )
+    return (f"{THINKS}I look. {grass}", f"Both sides. {hay}\n{sun}", "Grass.")
+
+
 def _plays() -> Iterable[Play]:
     apart: dict[str, Any] = {
         # Its history shows calls and results as text: no turn comes back as it was said.
@@ -97,6 +106,20 @@ def _plays() -> Iterable[Play]:
 
 
 PLAYS = tuple(_plays())
+COMMANDS = (
+    Play(
+        client="codex",
+        stream=True,
+        says=_runs("exec_command", cmd="echo {}"),
+        segments=((0, 1, 2),),
+    ),
+    Play(
+        client="opencode",
+        stream=True,
+        says=_runs("bash", command="echo {}", description="Says it."),
+        segments=((0, 1, 2),),
+    ),
+)
 
 
 def check(play: Play, record: Record, engine: ScriptedEngine) -> None:
@@ -144,8 +167,14 @@ class Tap:
         exchanges: In the order of requests.
     """
 
-    def __init__(self, upstream: str, *, lose: int | None = None) -> None:
-        """`lose`: the number of a request whose answer is kept back, its connection cut."""
+    def __init__(self, upstream: str, *, lose: int | None = None, key: str | None = None) -> None:
+        """
+        Args:
+            upstream: The server's address.
+            lose: The number of a request whose answer is kept back, its connection cut.
+            key: What is sent as the client's key in place of its own.
+        """
+        self._key = key
         self.url = ""
         self.exchanges: list[Exchange] = []
         self._upstream, self._lose, self._asked = upstream, lose, 0
@@ -173,6 +202,8 @@ class Tap:
             if name.lower() in ("authorization", "x-api-key", "content-type", "accept")
             or name.lower().startswith("x-stainless")
         }
+        if self._key is not None:
+            kept |= {"Authorization": f"Bearer {self._key}", "x-api-key": self._key}
         url = f"{self._upstream}/{request.match_info['path']}"
         async with self._http.request(request.method, url, data=data, headers=kept) as answer:
             body, status, kind = await answer.read(), answer.status, answer.content_type
@@ -229,12 +260,15 @@ def signed(value: Any, known: dict[str, str]) -> Any:
     return json.loads(text)
 
 
-def _short(value: Any, texts: dict[str, str]) -> Any:
+def _short(value: Any, texts: dict[str, str], long: int = LONG) -> Any:
     if isinstance(value, dict):
-        return {key: _short(one, texts) for key, one in value.items()}
+        return {
+            key: _short(one, texts, LONG_DESCRIPTION if key == "description" else LONG)
+            for key, one in value.items()
+        }
     if isinstance(value, list):
         return [_short(one, texts) for one in value]
-    if isinstance(value, str) and len(value) > LONG:
+    if isinstance(value, str) and len(value) > long:
         return texts.setdefault(value, f"(text {len(texts)} of {len(value)} characters)")
     return value
 

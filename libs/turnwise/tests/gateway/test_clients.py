@@ -8,6 +8,7 @@ import pytest
 
 from gateway.client import serving
 from gateway.recorded import (
+    COMMANDS,
     CORPUS,
     PLAYS,
     Play,
@@ -21,10 +22,12 @@ from gateway.recorded import (
 
 
 def test_every_play_is_recorded_and_nothing_else() -> None:
-    assert {path.stem for path in CORPUS.glob("*.jsonl")} == {play.name for play in PLAYS}
+    assert {path.stem for path in CORPUS.glob("*.jsonl")} == {
+        play.name for play in (*PLAYS, *COMMANDS)
+    }
 
 
-@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.name)
+@pytest.mark.parametrize("play", (*PLAYS, *COMMANDS), ids=lambda play: play.name)
 async def test_a_recorded_agent_is_answered_as_then_and_trained_on_what_it_sampled(
     play: Play,
 ) -> None:

@@ -11,6 +11,7 @@ from turnwise.launch.preset import ModelConfig, read_run
 from turnwise.launch.rules import check_rules
 from turnwise.method import find_method, make_method
 
+ASYNC = "--rollout-function-path slime.rollout.fully_async_rollout.generate_rollout_fully_async"
 SMALL = """
 [model]
 name = "qwen3-4B"
@@ -124,6 +125,10 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         ("--colocate false", "rollout-num-gpus: is needed unless colocate is true"),
         ("--eval-interval 5", "eval-interval: needs eval-prompt-data"),
         ("--eval-prompt-data dev", "eval-prompt-data: takes pairs"),
+        (
+            f"{ASYNC} --eval-interval 5 --eval-prompt-data d d.jsonl",
+            "eval-interval: 5, but slime's",
+        ),
         ("--kl-coef 0.1 --kl-loss-coef 0.1", "kl-coef 0.1 and kl-loss-coef 0.1"),
         ("--use-dynamic-batch-size", "max-tokens-per-gpu: is needed"),
         ("--advantage-estimator reinforce_plus_plus", "needs normalize-advantages = true"),
@@ -262,8 +267,7 @@ def test_a_method_of_one_row_an_episode_may_have_an_objective_and_partial_rollou
         ("--partial-rollout", "partial-rollout: keeps unfinished groups as single rows"),
         ("--group-rm", "group-rm: writes a reward into a single row of each episode"),
         (
-            "--rollout-function-path"
-            " slime.rollout.fully_async_rollout.generate_rollout_fully_async",
+            ASYNC,
             "rollout-function-path: slime's fully asynchronous rollout takes single rows",
         ),
     ],

@@ -57,6 +57,7 @@ def test_the_names_of_a_training_row_are_frozen() -> None:
         "peak_memory_bytes",
         "predicted_memory_bytes",
         "engine_busy_s",
+        "waiting_s",
     ]
 
 

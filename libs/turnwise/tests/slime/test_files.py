@@ -156,6 +156,11 @@ async def test_versions_of_weights_count_training_steps_across_a_restart(
     traces = [parse_trace(row) for row in folder.episode_rows()]
     # The process began with rollout 7, whose weights are its first.
     assert [trace.info["weight_versions"] for trace in traces] == [[8]] * len(traces)
+    for trace in traces:
+        prompts, cached = zip(*trace.info["cached"], strict=True)
+        assert len(prompts) == trace.metrics["turns"]
+        assert sum(prompts) == trace.metrics["prompt_tokens"]
+        assert sum(cached) == trace.metrics["cached_tokens"]
 
 
 async def test_where_the_launchers_folder_is_not_there_rows_go_through_the_log(

@@ -44,6 +44,7 @@ from turnwise.conversation.history import (
     Overflow,
     ToolCall,
     Turn,
+    reading,
 )
 from turnwise.conversation.recorded import Recorded
 from turnwise.conversation.tokens import Specials, TokenHistory
@@ -73,6 +74,7 @@ class Conversation:
         counts: By the names in `COUNTS`, and `parse_errors/KIND`.
         engine_s: Seconds of waiting for the engine.
         weight_versions: Of the turns.
+        cached: Of each turn the tokens of its prompt, and those that were not computed again.
         release_error: Why the engine did not release a session; None if it did.
     """
 
@@ -104,6 +106,7 @@ class Conversation:
         self.counts: Counter[str] = Counter()
         self.engine_s = 0.0
         self.weight_versions: set[int] = set()
+        self.cached: list[tuple[int, int]] = []
         self.release_error: str | None = None
         self._tools, self._name = list(tools), name
         parse = bool(tools) if parse is None else parse
@@ -255,9 +258,11 @@ class Conversation:
         given), `turn`, and `segment` with `span`: the place [start, stop) in
         `segments()[segment].ids`, None where it never got into a prompt. Messages that entered a
         prompt together share their span; one of `note` has the empty span at the end of the turn
-        before it. A message of the policy has `text` (all that was sampled) and `finish` as well.
+        before it. A message of the policy has `text` (all that was sampled) and `finish` as well,
+        and how its calls were read (`turnwise.conversation.history.reading`).
         """
         places = self._recorded().places
+        turns = {turn.number: turn for turn in self.turns}
         rows = []
         for message in self.messages:
             entry = dict(message)
@@ -267,6 +272,8 @@ class Conversation:
             else:
                 found = places.get((entry["turn"], entry["author"] == "policy"))
                 span = found and found[1:]
+            if "finish" in entry and entry["turn"] in turns:
+                entry |= reading(turns[entry["turn"]])
             rows.append({**entry, "segment": found and found[0], "span": span})
         return rows
 
@@ -285,11 +292,13 @@ class Conversation:
         }
 
     def info(self) -> dict[str, Any]:
-        """JSON-able facts for the trace: the seed, weight versions, what was dropped, rewritten."""
+        """JSON-able facts for the trace: the seed, weight versions, cached tokens by turn, what was
+        dropped, rewritten."""
         record = self._recorded()
         return {
             "seed": self.rollout.seed,
             "weight_versions": sorted(self.weight_versions),
+            "cached": self.cached,
             "release_error": self.release_error,
             "dropped": record.dropped,
             "rewrites": record.rewrites,
@@ -365,6 +374,7 @@ class Conversation:
         self.turns.append(turn)
         self._record = None
         self._count(turn, sampled.cached_tokens)
+        self.cached.append((turn.prompt_tokens, sampled.cached_tokens))
         if sampled.weight_version is not None:
             self.weight_versions.add(sampled.weight_version)
         self.messages.append(

@@ -141,6 +141,23 @@ def evaluation_has_data(options: Options) -> None:
         raise ConfigError("eval-interval: needs eval-prompt-data (or eval-config)")
 
 
+def nothing_is_evaluated_beside_a_rollout(options: Options) -> None:
+    """slime's fully asynchronous rollout raises where it is to evaluate. Under another
+    `eval-function-path` it shares a semaphore with the evaluation, which another event loop runs:
+    whoever waits for it second fails, and a rollout then never has its groups."""
+    named = options.get("--rollout-function-path", ())
+    if not any("fully_async" in value for value in named) or "--eval-interval" not in options:
+        return
+    interval = whole(options, "--eval-interval", 0)
+    first = "--skip-eval-before-train" not in options
+    if not first and interval > whole(options, "--num-rollout", interval):
+        return
+    raise ConfigError(
+        f"eval-interval: {interval}, but slime's fully asynchronous rollout can't be evaluated"
+        " while it goes on; leave eval-interval out and evaluate what save-hf writes"
+    )
+
+
 def checkpoints_have_a_place(options: Options) -> None:
     if "--save-interval" in options and "--save" not in options:
         raise ConfigError("save-interval: needs save, the folder to write checkpoints to")
@@ -201,6 +218,7 @@ RULES: tuple[Callable[[Options], None], ...] = (
     gpus_divide,
     engines_divide,
     evaluation_has_data,
+    nothing_is_evaluated_beside_a_rollout,
     checkpoints_have_a_place,
     batch_has_a_limit,
     estimator_fits,

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from turnwise.report.load import RunData
 from turnwise.report.plots import Bar, Chart, Point, curve, overlay, stacked_bars
 from turnwise.run.metrics import EvalRow, Picture, TrainRow
+from turnwise.run.summary import AnySummary, EvalSummary
 
 MAX_METRICS = 8
 """Charts of what a method counts; the table has all of it."""
 MAX_SLIME = 16
 """Charts of slime's own numbers; the table has all of them."""
+GPU_NUMBERS = re.compile(
+    r"^perf/.*(tflops|tok_per_s|tokens_per_gpu_per_sec|wait_time_ratio|gpu|memory|utili)"
+)
+"""slime's names of what its GPUs do."""
 
 MAX_EVALS = 2
 """Evaluations of a picture beside the first."""
@@ -51,20 +57,24 @@ def picture_charts(run: RunData) -> list[Chart]:
     last = {row.dataset: row for row in run.evals}
     for dataset, row in last.items():
         for picture in row.pictures:
-            found = _places(picture, [one for one in run.evals if one.dataset == dataset])
+            rows = [one for one in run.evals if one.dataset == dataset]
+            found = _places(picture, rows, run.summary)
             title = picture.title + (f": {dataset}" if dataset else "")
             axis = picture.x.replace("_", " ")
             charts.append(overlay(title, found, axis=f"{axis} of an episode"))
     return [chart for chart in charts if chart is not None]
 
 
-def _places(picture: Picture, rows: Sequence[EvalRow]) -> dict[str, list[Point]]:
+def _places(
+    picture: Picture, rows: Sequence[EvalRow], summary: AnySummary | None
+) -> dict[str, list[Point]]:
     """A point each, by name: the first and the last evaluations, and the fixed behaviours."""
+    alone = summary.policy if isinstance(summary, EvalSummary) else ""
     shown = [*rows[:1], *rows[1:][-MAX_EVALS:]]
     found = {
-        f"after step {row.step}": (row.metrics[picture.x].mean, row.metrics[picture.y].mean)
+        alone or f"after step {row.step}": (means[picture.x].mean, means[picture.y].mean)
         for row in shown
-        if picture.x in row.metrics and picture.y in row.metrics
+        if (means := row.metrics).keys() >= {picture.x, picture.y}
     }
     return {name: [Point(x, y)] for name, (x, y) in {**found, **picture.points}.items()}
 
@@ -108,10 +118,34 @@ def training_charts(run: RunData) -> list[Chart]:
     return [chart for chart in [*charts, *_metric_charts(run)] if chart is not None]
 
 
+def gpu_charts(run: RunData) -> list[Chart]:
+    """What is known of the GPUs: torch's memory, and of slime's numbers those of its hardware."""
+    peak = _points(run.trains, lambda row: _gigabytes(row.peak_memory_bytes))
+    expected = next((row.predicted_memory_bytes for row in run.trains[::-1]), None)
+    charts = [
+        curve(
+            "GPU memory, GB",
+            peak,
+            color="other",
+            levels={} if expected is None else {"expected": expected / 1e9},
+            note="The most that torch has held since the process began.",
+        )
+    ]
+    for name in sorted(run.slime):
+        if GPU_NUMBERS.search(name):
+            points = [Point(step, value) for step, value in run.slime[name]]
+            charts.append(curve(name, points, color="other"))
+    return [chart for chart in charts if chart is not None][:MAX_SLIME]
+
+
+def _gigabytes(count: int | None) -> float | None:
+    return None if count is None else count / 1e9
+
+
 def slime_charts(run: RunData) -> list[Chart]:
     """slime's own numbers, the trainer's first, under the names that slime has for them."""
     names = sorted(
-        (name for name in run.slime if not name.endswith("/step")),
+        (name for name in run.slime if not (name.endswith("/step") or GPU_NUMBERS.search(name))),
         key=lambda name: (not name.startswith("train/"), name.startswith("rollout/turnwise/")),
     )
     charts = []

@@ -159,6 +159,19 @@ def stage_rows(run: RunData) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
+def waiting(run: RunData) -> str:
+    """How long rollouts waited for the longest of a step, in a sentence; "" where nobody says."""
+    told = [row for row in run.trains if row.waiting_s is not None]
+    rollout = sum(row.rollout_s for row in told)
+    if not rollout:
+        return ""
+    waited = sum(row.waiting_s or 0.0 for row in told)
+    return (
+        f"Of the rollouts' time {_duration(waited)} ({percent(waited / rollout)}) went by, on"
+        " average, with a place for an episode empty until the longest of the step was done."
+    )
+
+
 def number_rows(run: RunData) -> Table:
     """The numbers behind the curves."""
     fields: dict[str, Callable[[TrainRow], str]] = {
@@ -177,6 +190,7 @@ def number_rows(run: RunData) -> Table:
         "trained tokens": lambda row: number(row.trained_tokens, ",.0f"),
         "tokens/s": lambda row: number(row.tokens_per_s, ",.0f"),
         "rollout s": lambda row: f"{row.rollout_s:.1f}",
+        "of it waiting": lambda row: number(row.waiting_s, ".1f"),
         "train s": lambda row: number(row.train_s, ".1f"),
         "lag p50/max ms": lambda row: (
             f"{number(row.loop_lag_p50_ms, '.1f')}/{number(row.loop_lag_max_ms, '.0f')}"
@@ -270,8 +284,8 @@ def part_tables(run: RunData) -> dict[str, Table]:
 
 
 def more_tables(run: RunData) -> list[tuple[str, Sequence[str], Table]]:
-    """Title, sentences and rows of what a benchmark shows beside its measures."""
-    tables = run.summary.tables if isinstance(run.summary, EvalSummary) else ()
+    """Title, sentences and rows of what a summary shows beside its measures."""
+    tables = () if run.summary is None else run.summary.tables
     return [
         (one.title, one.before, Table(one.head, thinned(one.rows), len(one.rows), "summary.json"))
         for one in tables

@@ -86,7 +86,10 @@ async def generate(
             replay=replay.services if getattr(args, "partial_rollout", False) else None,
         )
         policy = _with_replay(args, policy, sample, replay, rollout_id)
-        episode = await play(shared.method, rollout, policy)
+        if _is_dropped(shared, rollout, evaluation=evaluation):
+            episode, replay = unplayed(rollout, Ending.cancelled()), EpisodeReplay()
+        else:
+            episode = await play(shared.method, rollout, policy)
         write = partial(to_samples, args, sample, profile=shared.profile, evaluation=evaluation)
         try:
             samples = write(episode, replay)
@@ -113,6 +116,12 @@ async def generate(
 async def close() -> None:
     """Closes this event loop's methods and connections. A later episode opens them again."""
     await close_shared()
+
+
+def _is_dropped(shared: Shared, rollout: Rollout[Any], *, evaluation: bool) -> bool:
+    """Whether somebody asked for its task to be played no more; its group is then left out."""
+    control = shared.control
+    return control is not None and not evaluation and not control.takes(rollout.task_id)
 
 
 def read_row(sample: Any) -> Row:
