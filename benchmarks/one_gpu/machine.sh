@@ -52,7 +52,7 @@ for one in pydantic pydantic_core annotated_types typing_inspection typing_exten
 done
 cat > "$root/peer" <<P
 #!/bin/sh
-PYTHONPATH="\$PYTHONPATH:$root/own/trl:$root/lacking" exec "${PEER:-/opt/torch/.venv/bin/python3}" "\$@"
+PYTHONPATH="\$PYTHONPATH:$root/own/for_peer:$root/lacking" exec "${PEER:-/opt/torch/.venv/bin/python3}" "\$@"
 P
 chmod +x "$root/peer"
 echo "start $(date +%T)"
