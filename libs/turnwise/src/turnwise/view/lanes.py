@@ -65,7 +65,7 @@ def rewrites(trace: Trace) -> list[str]:
 
 
 def _parts(segment: Segment) -> list[tuple[str, bool, int, int]]:
-    parts = [
+    parts: list[tuple[str, bool, int, int]] = [
         (author, block.trained and author == block.author, start, stop)
         for block in segment.blocks
         for author, start, stop in block.pieces
