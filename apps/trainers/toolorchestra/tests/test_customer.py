@@ -9,6 +9,7 @@ from taubench.tau2 import Tau2Task, task_by_id
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, Episode
 from turnwise.models import Act, ChatModel, ModelConfig
+from turnwise.replay import Replay
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
 from turnwise.testing import ScriptedEngine, byte_policy, call, decode, say
@@ -98,6 +99,7 @@ async def serve(
     customer: Customer | None = None,
     expert: Any = None,
     engine: ScriptedEngine | None = None,
+    replay: Replay | None = None,
     judge: Any = None,
     criteria: Mapping[str, Any] | None = None,
     **options: Any,
@@ -116,7 +118,7 @@ async def serve(
         assert served.task.criteria is not None
         changed = replace(served.task.criteria, **criteria)
         served = replace(served, task=replace(served.task, criteria=changed))
-    rollout = Rollout(served, "task", "task#0", "task", seed=0)
+    rollout = Rollout(served, "task", "task#0", "task", seed=0, replay=replay)
     return await run_customer(rollout, byte_policy(engine), desk, chosen)
 
 
@@ -138,6 +140,20 @@ async def test_an_expert_s_native_call_is_taken_as_the_agent_s_and_costs_its_own
     assert episode.metrics["cost_usd"] == pytest.approx((1_000 * 10 + 100 * 40) / 1e6)
     assert f"Called {name}(" in decode(engine.calls[-1].prompt_ids)
     assert len(episode.segments) == 1
+
+
+async def test_an_expert_s_recorded_call_is_taken_again_and_nobody_is_asked() -> None:
+    import json
+
+    name, arguments = gold()
+    record = Replay()
+    expert = Stand([Act("", ((name, json.dumps(arguments)),), 1_000, 100)])
+    first = await serve(HAND_OVER, "It is done.", expert=expert, replay=record)
+    kept = Replay(json.loads(json.dumps(record.calls)))
+    gone = Stand([RuntimeError("asked again")])
+    again = await serve(HAND_OVER, "It is done.", expert=gone, replay=kept)
+    assert first.metrics["correct"] == 1 and again.transcript == first.transcript
+    assert again.score == first.score and not gone.asked
 
 
 async def test_an_expert_s_words_reach_the_customer_without_its_thoughts() -> None:
