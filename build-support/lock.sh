@@ -56,9 +56,9 @@ lock() {
 cd "${here}/pants"
 lock requirements.lock requirements.in --override overrides.in --python-version 3.9
 
-# pytest before default and default before trackers, which name them as their constraints.
+# pytest before default, and default before trackers and minilm, which name them as their constraints.
 cd "${here}/../third_party/python"
-for name in pytest mypy ruff default trackers; do
+for name in pytest mypy ruff default trackers minilm clients; do
   overrides=()
   if [ -f "${name}-overrides.txt" ]; then overrides=(--override "${name}-overrides.txt"); fi
   lock "${name}.lock" "${name}-requirements.txt" --python-version 3.11 \

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,6 +73,7 @@ class StepCost:
         sampled: Tokens that the policy sampled.
         length: Tokens of all sequences, prompts included.
         reward: Mean over the rollouts.
+        rollout_s: Of `wall_s`, those of the rollouts.
     """
 
     cpu_s: float
@@ -78,6 +81,7 @@ class StepCost:
     sampled: int
     length: int
     reward: float
+    rollout_s: float
 
 
 class Turnwise:
@@ -125,6 +129,7 @@ class Turnwise:
         episodes = await run_rollouts(
             rollouts, self._play, ledger=Ledger(), concurrency=len(rollouts)
         )
+        rollout_s = time.perf_counter() - wall
         groups = make_groups(episodes, require_spread=False)
         scored = [
             (episode, float(advantage))
@@ -141,6 +146,7 @@ class Turnwise:
             sum(segment.trained_tokens for e in episodes for segment in e.segments),
             sum(len(segment.ids) for e in episodes for segment in e.segments),
             float(np.mean([episode.score for episode in episodes])),
+            rollout_s,
         )
 
     async def _play(self, rollout: Rollout[Task]) -> Episode:
@@ -265,14 +271,21 @@ def trl_steps(
     class Measured(GRPOTrainer):  # type: ignore[misc]
         """Notes what a rollout held."""
 
-        measured = (0, 0, 0.0)
+        measured = (0, 0, 0.0, 0.0)
+        rollout_s = 0.0
+
+        def _generate(self, *args: Any, **options: Any) -> Any:
+            begun = time.perf_counter()
+            made = super()._generate(*args, **options)
+            self.rollout_s = time.perf_counter() - begun
+            return made
 
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             output = super()._generate_and_score_completions(inputs)
             sampled = int((output["completion_mask"] * output["tool_mask"]).sum())
             length = int(output["completion_mask"].sum() + output["prompt_mask"].sum())
             rewards = [environment.get_reward() for environment in self.environments]
-            self.measured = (sampled, length, float(np.mean(rewards)))
+            self.measured = (sampled, length, float(np.mean(rewards)), self.rollout_s)
             return output
 
     batch = len(tasks) * SAMPLES
@@ -331,6 +344,7 @@ def report(name: str, costs: Sequence[StepCost]) -> float:
     print(
         f"{name:9} {cpu_s:6.2f} CPU s a step (least {min(cost.cpu_s for cost in kept):.2f}), "
         f"{np.mean([cost.wall_s for cost in kept]):6.2f} s wall, "
+        f"{np.mean([cost.rollout_s for cost in kept]):6.2f} s of it rollouts, "
         f"{np.mean([cost.sampled for cost in kept]):6.0f} tokens sampled, "
         f"{np.mean([cost.length for cost in kept]):6.0f} trained on or read, "
         f"reward {np.mean([cost.reward for cost in kept]):.2f}"
@@ -345,6 +359,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("turnwise", "trl"), help="one side alone")
     parser.add_argument("--device", default="cpu", help="of TRL's side; ours is the CPU's")
     parser.add_argument("--prompts", type=int, default=PROMPTS, help="tasks a step")
+    parser.add_argument("--json", type=Path, help="file of the steps of TRL's side")
     options = parser.parse_args()
     if options.steps < 2:
         parser.error("--steps must be at least 2")
@@ -358,6 +373,8 @@ def main() -> None:
     if options.only != "turnwise":
         steps = trl_steps(options.policy, tasks, options.steps, options.device)
         seconds["trl"] = report("trl", steps)
+        if options.json:
+            options.json.write_text(json.dumps([asdict(cost) for cost in steps], indent=1))
     if len(seconds) == 2:
         print(f"trl takes {seconds['trl'] / seconds['turnwise']:.1f} times the CPU time")
 

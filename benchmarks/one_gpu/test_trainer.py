@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from benchmarks.one_gpu.exact import exactness
 from benchmarks.one_gpu.trainer import Workload, agreement, measure, measure_padded
 
 WORKLOAD = Workload(start=24, task=8, turns=2, sampled=8, answer=6, row=512)
@@ -34,8 +35,15 @@ def test_a_common_start_is_computed_once_and_the_loss_is_the_same() -> None:
     assert padded["loss"] == pytest.approx(plain["loss"], abs=0.05)
 
 
-def test_kernels_agree_and_offloading_changes_nothing() -> None:
+def test_kernels_agree() -> None:
     found = agreement(model, WORKLOAD, "cpu")
     assert found["padded against sdpa"]["largest"] < 0.1
     assert found["padded against sdpa"]["gradient"] < 0.1
-    assert found["offloaded weights that differ"] == 0
+
+
+def test_on_a_cpu_all_is_exact_and_offloading_changes_nothing() -> None:
+    found = exactness(model, WORKLOAD, "cpu")
+    assert found["gradients"] == {"varlen": 0, "sdpa": 0}
+    assert found["update"] == {"plain again": 0, "offload": 0}
+    for way in ("plain again", "offload"):
+        assert set(found["same gradients"][way].values()) == {0}

@@ -14,8 +14,9 @@ start is computed once. `padded` is transformers without any of this: right-padd
 gradient checkpointing off and on, all logits at once, bfloat16 with the same optimiser.
 
 `predicted` is `turnwise.local.memory`'s, `peak` torch.cuda.max_memory_allocated. `agreement` holds
-what should be equal against each other on this machine. The file is written after each way; what
-does not run says why. Ways that need peft or bitsandbytes are skipped without it.
+kernels against each other on this machine, `exactness` (`benchmarks.one_gpu.exact`)
+says what is equal bit for bit. The file is written after each way; what does not run says why. Ways
+that need peft or bitsandbytes are skipped without it.
 """
 
 from __future__ import annotations
@@ -135,6 +136,10 @@ WAYS: Mapping[str, Json] = {
     "no common start": {},
     "float32": {"dtype": "float32"},
 }
+LATER = (
+    *("lora, recompute", "sdpa", "no common start", "chunks of 128", "one chunk", "float32"),
+    *("padded", "agreement"),
+)
 NEEDS = {"lora": "peft", "lora, recompute": "peft", "adam8bit": "bitsandbytes"}
 
 
@@ -306,7 +311,7 @@ def agreement(model: Callable[[], Any], workload: Workload, device: str) -> Json
     made = make(model, "bfloat16", device)
     samples = workload.samples(made.config.vocab_size)[: 2 * SAMPLES]
     (rows, _) = halves(samples, workload.row)
-    found = {name: _gradients(made, rows[0], name) for name in ("varlen", "sdpa", "padded")}
+    found = {name: gradients_of(made, rows[0], name) for name in ("varlen", "sdpa", "padded")}
     told: Json = {}
     for name in ("varlen", "padded"):
         logprobs, gradients = found[name]
@@ -316,18 +321,11 @@ def agreement(model: Callable[[], Any], workload: Workload, device: str) -> Json
             "mean": float(gap.mean()),
             "gradient": _relative(gradients, found["sdpa"][1]),
         }
-    stepped = {}
-    for offload in (False, True):
-        options = options_of({"optimizer_cpu_offload": offload}, workload, device)
-        one = make(model, "bfloat16", device)
-        Updater(one, options.update_settings()).update(rows[:1])
-        stepped[offload] = [weight.detach().clone() for weight in one.parameters()]
-    unequal = [not torch.equal(a, b) for a, b in zip(stepped[False], stepped[True], strict=True)]
-    told["offloaded weights that differ"] = sum(unequal)
     return told
 
 
-def _gradients(model: Any, row: TrainRow, name: str) -> tuple[Tensor, list[Tensor]]:
+def gradients_of(model: Any, row: TrainRow, name: str) -> tuple[Tensor, list[Tensor]]:
+    """Log-probs of a row and the gradients of their weighted sum, by a kernel or padded."""
     model.zero_grad()
     if name == "padded":
         model.set_attn_implementation("sdpa")
@@ -358,12 +356,16 @@ def free() -> None:
 
 def jobs(workload: Workload, device: str) -> Iterator[tuple[str, str, Callable[[], Json]]]:
     """What is measured, the important first: model, way, work."""
+    from benchmarks.one_gpu.exact import exactness
+
     for name, model in MODELS.items():
-        yield name, "agreement", partial(agreement, model, workload, device)
+        yield name, "exactness", partial(exactness, model, workload, device)
         yield name, "bfloat16", partial(measure, model, "bfloat16", workload, device)
-    for way in ("recompute", "padded, recompute", "padded", *list(WAYS)[2:]):
+    for way in ("recompute", "lora", "offload", "adam8bit", "padded, recompute", *LATER):
         for name, model in MODELS.items():
-            if way.startswith("padded"):
+            if way == "agreement":
+                yield name, way, partial(agreement, model, workload, device)
+            elif way.startswith("padded"):
                 recompute = way != "padded"
                 yield name, way, partial(measure_padded, model, workload, device, recompute)
             else:

@@ -1,6 +1,7 @@
 """The service under concurrent clients, and what it finds, against bm25s and FAISS alone.
 
     python -m benchmarks.retrieval.measure --documents 20000
+    python -m benchmarks.retrieval.measure --documents 4000 --embeddings minilm
 
 Server and endpoint run in processes of their own. "Alone" is the library in this process, one query
 after the other on one index in memory, without HTTP and without embedding a query.
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import bm25s  # type: ignore[import-untyped]
@@ -29,10 +30,12 @@ from turnwise.arguments import parse_args
 from turnwise.command import run_command
 from turnwise.config import CommandConfig
 
+from apps.services.retrieval.embedders import open_embedder
 from apps.services.retrieval.embeddings import unit_vectors
 from apps.services.retrieval.options import EmbeddingOptions, IndexOptions
 from apps.services.retrieval.store import build_index, tokens
-from benchmarks.retrieval.workload import Workload, generate, text_vectors
+from benchmarks.retrieval import meanings
+from benchmarks.retrieval.workload import LENGTH, Workload, generate, text_vectors
 
 K = 10
 ROOT = Path(__file__).parents[2]
@@ -47,6 +50,11 @@ class MeasureConfig(CommandConfig):
     """Questions, each asked once in each mode."""
     clients: int = Field(default=64, ge=1)
     """Clients that ask at the same time, each one question after the other."""
+    words: int = Field(default=LENGTH, ge=3)
+    """Words of a document (embeddings generated)."""
+    embeddings: Literal["generated", "minilm"] = "generated"
+    """Made-up words with made-up vectors; or plain English, embedded by the int8 MiniLM of
+    third_party/python/minilm.lock in the service itself."""
     seed: int = 0
     """Of the corpus."""
 
@@ -81,20 +89,19 @@ def alone(name: str, work: Workload, ask: Callable[[int], Sequence[int]]) -> Mea
     return summary(name, work, found, seconds, time.perf_counter() - started)
 
 
-def libraries(work: Workload, vectors: np.ndarray) -> Iterator[Measured]:
-    """bm25s and FAISS flat."""
+def libraries(work: Workload, vectors: np.ndarray, asked: np.ndarray) -> Iterator[Measured]:
+    """bm25s and FAISS flat; `vectors` of the documents and `asked` of the questions."""
     words = bm25s.BM25(method="lucene")
     words.index(tokens(work.documents), show_progress=False)
 
     def by_words(number: int) -> Sequence[int]:
-        asked = tokens([work.questions[number]])
-        places, scores = words.retrieve(asked, k=K, show_progress=False)
+        said = tokens([work.questions[number]])
+        places, scores = words.retrieve(said, k=K, show_progress=False)
         return list(places[0][scores[0] > 0])
 
     yield alone("bm25s alone", work, by_words)
     flat = faiss.IndexFlatIP(vectors.shape[1])
-    flat.add(unit_vectors(vectors))
-    asked = unit_vectors(text_vectors(work.questions))
+    flat.add(vectors)
     yield alone("FAISS flat alone", work, lambda at: list(flat.search(asked[at : at + 1], K)[1][0]))
 
 
@@ -140,36 +147,65 @@ def process(module: str, *words: str) -> Iterator[str]:
             started.terminate()
 
 
+@contextmanager
+def embedding(config: MeasureConfig) -> Iterator[dict[str, str]]:
+    """Who embeds, as options of the server."""
+    if config.embeddings == "minilm":
+        yield {"directory": "minilm"}
+        return
+    with process("benchmarks.retrieval.workload") as port:
+        yield {"model": "generated", "base-url": f"http://127.0.0.1:{port}/v1"}
+
+
+async def embed_questions(config: MeasureConfig, questions: Sequence[str]) -> np.ndarray:
+    """float32[questions, dimension]."""
+    if config.embeddings == "generated":
+        return unit_vectors(text_vectors(questions))
+    embedder = open_embedder(EmbeddingOptions(directory=Path("minilm")))
+    try:
+        return await embedder.embed(questions)
+    finally:
+        await embedder.close()
+
+
+def make_index(config: MeasureConfig, work: Workload, corpus: Path) -> Path:
+    """Writes the corpus and its index; where the documents' vectors are."""
+    rows: list[Any] = [{"id": at, "content": text} for at, text in enumerate(work.documents)]
+    corpus.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+    if config.embeddings == "minilm":
+        options = IndexOptions(corpus=corpus, embeddings=EmbeddingOptions(directory=Path("minilm")))
+    else:
+        given = corpus.with_suffix(".npy")
+        np.save(given, text_vectors(work.documents))
+        options = IndexOptions(
+            corpus=corpus, vectors=given, embeddings=EmbeddingOptions(model="generated")
+        )
+    started = time.perf_counter()
+    asyncio.run(build_index(options))
+    print(f"index: {time.perf_counter() - started:.1f} s")
+    return options.folder / "vectors.npy"
+
+
 def measure(config: MeasureConfig) -> list[Measured]:
     """Each mode of the service, then the libraries alone."""
-    work = generate(config.documents, config.questions, config.seed)
-    vectors = text_vectors(work.documents)
+    if config.embeddings == "minilm":
+        work = meanings.generate(config.documents, config.questions, config.seed)
+    else:
+        work = generate(config.documents, config.questions, config.seed, config.words)
     with TemporaryDirectory() as name:
         corpus = Path(name) / "corpus.jsonl"
-        rows: list[Any] = [{"id": at, "content": text} for at, text in enumerate(work.documents)]
-        corpus.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-        np.save(corpus.with_suffix(".npy"), vectors)
-        options = IndexOptions(
-            corpus=corpus,
-            vectors=corpus.with_suffix(".npy"),
-            embeddings=EmbeddingOptions(model="generated"),
-        )
-        asyncio.run(build_index(options))
-        with process("benchmarks.retrieval.workload") as port:
-            given = {
-                "corpus": str(corpus),
-                "port": "0",
-                "embeddings.model": "generated",
-                "embeddings.base-url": f"http://127.0.0.1:{port}/v1",
-            }
-            words = [word for key, value in given.items() for word in (f"--{key}", value)]
+        vectors = make_index(config, work, corpus)
+        with embedding(config) as given:
+            words = ["--corpus", str(corpus), "--port", "0", "--deadline-s", "600"]
+            words += [word for key, one in given.items() for word in (f"--embeddings.{key}", one)]
             with process("apps.services.retrieval.serve", *words) as line:
                 url = line.split(" ")[0]
                 found = [
                     asyncio.run(under_load(url, mode, work, config.clients))
                     for mode in ("bm25", "dense", "hybrid")
                 ]
-    return [*found, *libraries(work, vectors)]
+        asked = asyncio.run(embed_questions(config, work.questions))
+        return [*found, *libraries(work, np.load(vectors), asked)]
 
 
 def main(argv: Sequence[str]) -> None:

@@ -38,20 +38,20 @@ class Workload:
     relevant: list[int]
 
 
-def generate(documents: int, questions: int, seed: int) -> Workload:
+def generate(documents: int, questions: int, seed: int, words: int = LENGTH) -> Workload:
     """The same for the same numbers."""
     random = np.random.default_rng(seed)
     # Word frequencies fall as in natural text (Zipf).
     shares = 1 / np.arange(10, VOCABULARY + 10)
-    drawn = random.choice(VOCABULARY, size=(documents, LENGTH), p=shares / shares.sum())
+    drawn = random.choice(VOCABULARY, size=(documents, words), p=shares / shares.sum())
     texts = [" ".join(f"word{number}" for number in row) for row in drawn]
     relevant = random.integers(documents, size=questions)
     asked = []
     for position in relevant:
-        words = random.choice(np.unique(drawn[position]), size=3, replace=False)
+        chosen = random.choice(np.unique(drawn[position]), size=3, replace=False)
         hidden = random.random(3) < SYNONYM
         asked.append(
-            " ".join(f"{'other' if h else 'word'}{w}" for w, h in zip(words, hidden, strict=True))
+            " ".join(f"{'other' if h else 'word'}{w}" for w, h in zip(chosen, hidden, strict=True))
         )
     return Workload(texts, asked, relevant.tolist())
 
@@ -64,15 +64,15 @@ def word_vector(word: str) -> np.ndarray:
     return _normal(word)
 
 
-def text_vector(text: str) -> np.ndarray:
-    """float32[DIMENSION]."""
-    mean: np.ndarray = np.mean([word_vector(word) for word in text.split()], axis=0)
-    return mean
-
-
 def text_vectors(texts: Sequence[str]) -> np.ndarray:
     """float32[texts, DIMENSION]."""
-    return np.stack([text_vector(text) for text in texts])
+    places: dict[str, int] = {}
+    rows = [[places.setdefault(word, len(places)) for word in text.split()] for text in texts]
+    words = np.stack([word_vector(word) for word in places])
+    found = np.empty((len(texts), DIMENSION), np.float32)
+    for at, row in enumerate(rows):
+        words[row].mean(axis=0, out=found[at])
+    return found
 
 
 def _normal(word: str) -> np.ndarray:
@@ -82,7 +82,8 @@ def _normal(word: str) -> np.ndarray:
 
 async def _embed(request: web.Request) -> web.Response:
     texts = (await request.json())["input"]
-    data = [{"index": at, "embedding": text_vector(text).tolist()} for at, text in enumerate(texts)]
+    vectors = text_vectors(texts).tolist()
+    data = [{"index": at, "embedding": vector} for at, vector in enumerate(vectors)]
     return web.json_response({"data": data})
 
 

@@ -25,6 +25,21 @@ COMMON: dict[str, Any] = {
     "hidden_act": "silu",
 }
 SHAPES: dict[str, dict[str, Any]] = {
+    "smollm2-135M": {
+        **COMMON,
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": 49152,
+        "head_dim": 64,
+        "num_key_value_heads": 3,
+        "rms_norm_eps": 1e-5,
+        "max_position_embeddings": 8192,
+        "num_hidden_layers": 30,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_attention_heads": 9,
+        "rope_theta": 100000,
+    },
     "qwen3-0.6B": {
         **COMMON,
         "num_hidden_layers": 28,
@@ -49,7 +64,7 @@ def make_shape(name: str, policy: Path, folder: Path, device: str = "cuda") -> N
     """Writes the checkpoint, whole or not at all.
 
     Args:
-        name: A key of `SHAPES`, slime's name of the model.
+        name: A key of `SHAPES`, slime's name of the model where slime has one.
         policy: The shipped policy's folder.
         folder: What is written; left alone if it is there.
         device: Where the weights are drawn.

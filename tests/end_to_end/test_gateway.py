@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from turnwise.rollout import Rollout, derive_seed
 
 from apps.trainers.tau.method import TauMethod
 from apps.trainers.tau.options import TauOptions
-from examples.tau_gateway import TauGateway
 
 FOLDER = Path(__file__).parents[2] / "apps/trainers/tau/policy"
 
@@ -59,12 +59,25 @@ async def played(method: Method[Any, Task], loaded: tuple[Any, Any]) -> list[Epi
     return episodes
 
 
-async def test_the_same_seed_samples_the_same_ids_as_the_native_method(
-    loaded: tuple[Any, Any],
-) -> None:
+@pytest.fixture(scope="module")
+def native(loaded: tuple[Any, Any]) -> list[Episode]:
     options = TauOptions(prompt="compact", user=UserConfig(strategy="offline"))
-    native = await played(TauMethod(options), loaded)
-    through = await played(TauGateway(HarnessOptions(max_turns=8)), loaded)
+    return asyncio.run(played(TauMethod(options), loaded))
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("tau_gateway", "TauGateway"),
+        ("tau_openai_agents", "TauAgents"),
+        ("tau_anthropic", "TauAnthropic"),
+    ],
+)
+async def test_the_same_seed_samples_the_same_ids_as_the_native_method(
+    module: str, name: str, loaded: tuple[Any, Any], native: list[Episode]
+) -> None:
+    agent = pytest.importorskip(f"examples.{module}")
+    through = await played(getattr(agent, name)(HarnessOptions(max_turns=8)), loaded)
     for one, other in zip(native, through, strict=True):
         assert (one.ending, one.score) == (other.ending, other.score)
         (expected,), (found,) = one.segments, other.segments

@@ -19,6 +19,8 @@ from turnwise.rows.contexts import EvidenceOrder, arrange, blocks
 
 from apps.evaluators.ruler_hqa.world import Question, World, make_world
 
+TOKENS_A_DOCUMENT = 140
+"""About; the longest texts are read first."""
 COMPARED = 3
 """Every third item compares two documents; the others follow a chain."""
 
@@ -74,7 +76,11 @@ def _row(
             "kind": question.kind,
             "order": order,
         },
-        {"context": context, "part": f"{documents} documents"},
+        {
+            "context": context,
+            "part": f"{documents} documents",
+            "length": TOKENS_A_DOCUMENT * documents,
+        },
         id=f"{documents}/{question.kind}-{order}/{number}",
         where=f"generated item {number} of {documents} documents",
     )

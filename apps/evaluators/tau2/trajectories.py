@@ -27,11 +27,11 @@ from typing import Any
 
 from taubench.tau2 import (
     DOMAINS,
-    TASK_SETS,
     Message,
     SourceError,
     Tau2Task,
     Termination,
+    as_published,
     messages_from_json,
     task_by_id,
     task_from_json,
@@ -169,7 +169,7 @@ def _results(path: Path, value: Mapping[str, Any]) -> SavedRun:
         if domain not in DOMAINS:
             raise ConfigError(f"{path}: info: there is no domain {domain!r:.60} here")
         tasks = {
-            task.id: _named(task)
+            task.id: as_published(task)
             for task in (task_from_json(domain, raw, FILE) for raw in value["tasks"])
         }
         numbers = _numbers(value["simulations"])
@@ -255,16 +255,3 @@ def _score(value: Any, where: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigError(f"{where}: reward: expected a number, found {value!r:.60}")
     return float(value)
-
-
-def _named(task: Tau2Task) -> Tau2Task:
-    """The task of the benchmark that a file's task equals; itself if it equals none."""
-    for task_set in TASK_SETS[task.domain]:
-        try:
-            known = task_by_id(task.domain, task.id, task_set)
-        except KeyError:
-            continue
-        same = (known.criteria, known.initial, known.scenario, known.ticket)
-        if same == (task.criteria, task.initial, task.scenario, task.ticket):
-            return known
-    return task

@@ -43,12 +43,13 @@ class _Answer(msgspec.Struct):
 
 
 class Embedder:
-    """Asks one model. Attributes: `requests` and `retries` so far."""
+    """Asks one model. Attributes: `model`, and `requests` and `retries` so far."""
 
     def __init__(
         self, options: EmbeddingOptions, *, environ: Mapping[str, str] = os.environ
     ) -> None:
         """Raises ConfigError if the key's variable is not set or can't be sent."""
+        self.model = options.model
         self._options = options
         self._key = _key(options.key_env, environ)
         url = f"{options.base_url.rstrip('/')}/embeddings"

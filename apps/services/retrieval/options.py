@@ -16,8 +16,11 @@ Mode = Literal["bm25", "dense", "hybrid"]
 class EmbeddingOptions(Config):
     """The model of the dense search."""
 
-    model: str = Field(min_length=1)
+    model: str = ""
     """The model, by its endpoint's name; the index is bound to it."""
+    directory: Path | None = None
+    """A model's folder in place of an endpoint, read in this process; `minilm` is the int8 MiniLM
+    of installed packages."""
     base_url: str = ""
     """OpenAI-compatible endpoint, up to and without `/embeddings`, such as `http://HOST:30000/v1`."""
     key_env: str = ""
@@ -29,8 +32,17 @@ class EmbeddingOptions(Config):
     batch: int = Field(default=32, ge=1, le=1024)
     """Texts in one request at most."""
 
+    @property
+    def embeds(self) -> bool:
+        """Whether there is somebody who embeds a text."""
+        return bool(self.base_url) or self.directory is not None
+
     @model_validator(mode="after")
     def _is_sound(self) -> EmbeddingOptions:
+        if self.directory is not None and (self.model or self.base_url):
+            raise ValueError("directory: goes without model and base-url; the folder is the model")
+        if self.directory is None and not self.model:
+            raise ValueError("model: is needed, or directory")
         if self.base_url:
             check_url(self.base_url)
         if self.key_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_env):
@@ -71,11 +83,11 @@ class IndexOptions(CorpusOptions):
                 raise ConfigError("--vectors: needs --embeddings.model, which made them")
             if self.query_prefix:
                 raise ConfigError("--query-prefix: needs --embeddings.model, which reads it")
-        elif bool(self.embeddings.base_url) == (self.vectors is not None):
+        elif self.embeddings.embeds == (self.vectors is not None):
             found = "both" if self.vectors is not None else "neither"
             raise ConfigError(
-                "--embeddings: the documents' vectors come from --embeddings.base-url or from"
-                f" --vectors; give one, found {found}"
+                "--embeddings: the documents' vectors come from --embeddings.base-url or"
+                f" --embeddings.directory, or from --vectors; give one, found {found}"
             )
         return self
 
@@ -104,7 +116,10 @@ class ServeOptions(CorpusOptions):
     @model_validator(mode="after")
     def _is_sound(self) -> ServeOptions:
         if self.mode != "bm25" and self.embeddings is None:
-            raise ConfigError(f"--mode {self.mode}: needs --embeddings.model and its base-url")
-        if self.embeddings is not None and not self.embeddings.base_url:
+            raise ConfigError(
+                f"--mode {self.mode}: needs --embeddings.model and its base-url, or"
+                " --embeddings.directory"
+            )
+        if self.embeddings is not None and not self.embeddings.embeds:
             raise ConfigError("--embeddings.base-url: is needed, for queries are embedded there")
         return self

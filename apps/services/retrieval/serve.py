@@ -24,7 +24,8 @@ from turnwise.config import ConfigError
 from turnwise.run.disk import reason
 
 from apps.services.retrieval.documents import read_allow_lists
-from apps.services.retrieval.embeddings import Embedder, EmbeddingError
+from apps.services.retrieval.embedders import AnyEmbedder, open_embedder
+from apps.services.retrieval.embeddings import EmbeddingError
 from apps.services.retrieval.options import IndexOptions, ServeOptions
 from apps.services.retrieval.server import Service
 from apps.services.retrieval.store import Index, build_index, open_index
@@ -46,10 +47,10 @@ def serve(argv: Sequence[str]) -> None:
 
 
 async def _serve(options: ServeOptions) -> signal.Signals:
-    index = await _index(options)
-    allowed = read_allow_lists(options.allow, index.documents) if options.allow else {}
-    embedder = Embedder(options.embeddings) if options.embeddings is not None else None
+    embedder = open_embedder(options.embeddings) if options.embeddings is not None else None
     try:
+        index = await _index(options, embedder)
+        allowed = read_allow_lists(options.allow, index.documents) if options.allow else {}
         if embedder is not None:
             await _check_embeddings(embedder, index)
         return await _until_stopped(options, Service(options, index, allowed, embedder))
@@ -58,8 +59,8 @@ async def _serve(options: ServeOptions) -> signal.Signals:
             await embedder.close()
 
 
-async def _index(options: ServeOptions) -> Index:
-    wanted = options.embeddings
+async def _index(options: ServeOptions, embedder: AnyEmbedder | None) -> Index:
+    wanted = None if embedder is None else embedder.model
     if not options.folder.exists():
         if wanted is not None:
             raise ConfigError(
@@ -69,16 +70,16 @@ async def _index(options: ServeOptions) -> Index:
         await build_index(IndexOptions(corpus=options.corpus, index=options.index))
     index = open_index(options.folder, options.corpus)
     dense = index.manifest.dense
-    if wanted is not None and (dense is None or dense.model != wanted.model):
+    if wanted is not None and (dense is None or dense.model != wanted):
         found = f"vectors of {dense.model}" if dense else "no vectors"
         raise ConfigError(
-            f"--embeddings.model {wanted.model}: {options.folder} has {found}; name that model, or"
+            f"--embeddings: {wanted}: {options.folder} has {found}; name that model, or"
             " build another index with apps/services/retrieval:index"
         )
     return index
 
 
-async def _check_embeddings(embedder: Embedder, index: Index) -> None:
+async def _check_embeddings(embedder: AnyEmbedder, index: Index) -> None:
     if importlib.util.find_spec("faiss") is None:
         raise PreflightError("--embeddings: the dense search needs faiss: pip install faiss-cpu")
     assert index.manifest.dense is not None
@@ -89,7 +90,7 @@ async def _check_embeddings(embedder: Embedder, index: Index) -> None:
         raise PreflightError(f"--embeddings: {error}") from None
     if vectors.shape[1] != expected:
         raise PreflightError(
-            f"--embeddings: the endpoint's vectors have {vectors.shape[1]} numbers, those of the"
+            f"--embeddings: its vectors have {vectors.shape[1]} numbers, those of the"
             f" index {expected}; it is not the model that the index was built with"
         )
 

@@ -26,7 +26,8 @@ from aiohttp import web
 from turnwise.printable import one_line
 
 from apps.services.retrieval.batching import Batcher, QueueFull
-from apps.services.retrieval.embeddings import Embedder, EmbeddingError, EmbeddingRefused
+from apps.services.retrieval.embedders import AnyEmbedder
+from apps.services.retrieval.embeddings import EmbeddingError, EmbeddingRefused
 from apps.services.retrieval.metrics import Metrics
 from apps.services.retrieval.options import Mode, ServeOptions
 from apps.services.retrieval.search import Query, search
@@ -80,7 +81,7 @@ class Service:
         options: ServeOptions,
         index: Index,
         allowed: dict[str, np.ndarray],
-        embedder: Embedder | None,
+        embedder: AnyEmbedder | None,
     ) -> None:
         self._options = options
         self._index = index

@@ -32,7 +32,8 @@ from apps.services.retrieval.documents import (
     searched_text,
     write_documents,
 )
-from apps.services.retrieval.embeddings import Embedder, EmbeddingError, unit_vectors
+from apps.services.retrieval.embedders import AnyEmbedder, open_embedder
+from apps.services.retrieval.embeddings import EmbeddingError, unit_vectors
 from apps.services.retrieval.options import IndexOptions
 
 FORMAT = 1
@@ -161,18 +162,20 @@ async def _write_vectors(path: Path, documents: Documents, options: IndexOptions
         return None
     if options.vectors is not None:
         dimension = _copy_vectors(path, options.vectors, len(documents))
-    else:
-        embedder = Embedder(options.embeddings)
-        try:
-            dimension = await _embed_documents(path, documents, embedder, options.embeddings.batch)
-        except EmbeddingError as error:
-            raise RunError(f"--embeddings: {error}; no index was written") from None
-        finally:
-            await embedder.close()
-    return Dense(options.embeddings.model, dimension, options.query_prefix)
+        return Dense(options.embeddings.model, dimension, options.query_prefix)
+    embedder = open_embedder(options.embeddings)
+    try:
+        dimension = await _embed_documents(path, documents, embedder, options.embeddings.batch)
+    except EmbeddingError as error:
+        raise RunError(f"--embeddings: {error}; no index was written") from None
+    finally:
+        await embedder.close()
+    return Dense(embedder.model, dimension, options.query_prefix)
 
 
-async def _embed_documents(path: Path, documents: Documents, embedder: Embedder, size: int) -> int:
+async def _embed_documents(
+    path: Path, documents: Documents, embedder: AnyEmbedder, size: int
+) -> int:
     target: np.ndarray | None = None
     for start in range(0, len(documents), size):
         rows = range(start, min(start + size, len(documents)))

@@ -148,7 +148,7 @@ def test_vectors_that_are_not_usable_are_refused(
         (["--vectors", "v.npy"], "--vectors: needs --embeddings.model"),
         (["--query-prefix", "q"], "--query-prefix: needs --embeddings.model"),
         (["--embeddings.model", "m"], "give one, found neither"),
-        (["--embeddings.base-url", "http://h/v1"], "--embeddings.model: is needed"),
+        (["--embeddings.base-url", "http://h/v1"], "--embeddings: model: is needed, or directory"),
         (["--embeddings.model", "m", "--embeddings.base-url", "h"], "must be a URL"),
         (["--embedings.model", "m"], "did you mean"),
     ],

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tokendelta
-from sandbox import Sandbox, SandboxUnavailable
 from turnwise.answers import MathVerifier
 from turnwise.config import ConfigError
+from turnwise.launch.method_checks import (
+    check_turn_room,
+    check_walls,
+    data_files,
+    plan_rows,
+    policy_profile,
+)
 from turnwise.models.checks import check_model
-from turnwise.preflight import Check, Line, fail, note, ok, skip
+from turnwise.preflight import Check, Line, fail, note, ok
 from turnwise.retrieval import read_documents
-from turnwise.rows.reader import read_rows
 
 from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.helpers import first_prompt
@@ -44,7 +48,7 @@ def make_checks(options: AgentFlowOptions, plan: Plan) -> dict[str, Check]:
 
 def check_data(options: AgentFlowOptions, plan: Plan) -> Iterator[Line]:
     """A line a data file: its rows are questions whose answers can be graded."""
-    files = _data_files(plan)
+    files = data_files(plan)
     if "data" not in files:
         yield fail("data", "there is no prompt-data", "set [rollout] prompt-data")
     for name, path in files.items():
@@ -63,14 +67,7 @@ def read_questions(path: str, plan: Plan) -> list[Question]:
     Raises:
         ConfigError: naming the file and row.
     """
-    rows = read_rows(
-        path,
-        input_key=plan.value("--input-key") or "input",
-        label_key=plan.value("--label-key"),
-        metadata_key=plan.value("--metadata-key") or "metadata",
-        tool_key=plan.value("--tool-key"),
-    )
-    found = [to_question(row) for row in rows]
+    found = [to_question(row) for row in plan_rows(path, plan)]
     if not found:
         raise ConfigError(f"{path}: no rows")
     return found
@@ -110,26 +107,8 @@ def check_sandbox(options: AgentFlowOptions) -> Line:
     """Which walls hold on this machine."""
     if PythonCoder.name not in options.tools and not any(":" in name for name in options.tools):
         return ok("sandbox", "no tool runs code")
-    return asyncio.run(_walls(options))
-
-
-async def _walls(options: AgentFlowOptions) -> Line:
-    sandbox = Sandbox(options.sandbox)
-    try:
-        tier = await sandbox.start()
-    except SandboxUnavailable as error:
-        remedy = "each node needs one: see docs/sandbox.md, or type [agentflow.sandbox] isolation"
-        return fail("sandbox", str(error), remedy)
-    finally:
-        await sandbox.close()
-    if sandbox.missing:
-        names = ", ".join(sandbox.missing)
-        return note(
-            "sandbox",
-            f"{tier} holds on this machine, without {names}",
-            "install them, or leave them out of [agentflow.sandbox] packages",
-        )
-    return ok("sandbox", f"{tier} holds on this machine")
+    isolation = "type [agentflow.sandbox] isolation"
+    return check_walls("agentflow.sandbox", options.sandbox, isolation)
 
 
 def check_documents(options: AgentFlowOptions) -> Line:
@@ -143,47 +122,22 @@ def check_documents(options: AgentFlowOptions) -> Line:
 
 def check_template(options: AgentFlowOptions, plan: Plan) -> Line:
     """Whether the policy's chat template takes the planner's prompt, and a turn fits after it."""
-    folder = Path(plan.value("--hf-checkpoint") or "")
-    if not folder.is_dir():
-        return skip("template", f"{folder} is no folder")
-    # Slow to import, and needed for this line alone.
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-        profile = tokendelta.Profile.from_tokenizer(tokenizer)
-    except (OSError, ValueError, tokendelta.TokenDeltaError) as error:
-        said = " ".join(str(error).split())[:200]
-        remedy = "use the instruction-tuned model, whose tokenizer has a chat template"
-        return fail("template", said, remedy)
+    profile = policy_profile("template", plan)
+    if isinstance(profile, Line):
+        return profile
     prompt = first_prompt(_longest(plan), options)
     ids = tokendelta.Session(profile).start([{"role": "user", "content": prompt}])
     assert not isinstance(ids, tokendelta.Overflow), "no limit was given"
-    found = f"the first prompt of the longest question has {len(ids)} tokens"
-    turn, limit = (
-        int(plan.value(flag) or 0)
-        for flag in ("--rollout-max-response-len", "--rollout-max-context-len")
-    )
-    if limit and len(ids) + turn > limit:
-        remedy = f"set [rollout] rollout-max-context-len to {len(ids) + turn} or more"
-        return fail("template", f"{found}, and with a turn of {turn} more than {limit}", remedy)
-    return ok("template", f"it takes the planner's messages; {found}")
+    prompt = "the first prompt of the longest question"
+    return check_turn_room("template", "the planner's messages", prompt, len(ids), plan)
 
 
 def _longest(plan: Plan) -> str:
     """The question with the most characters, of files that can be read."""
     texts = [""]
-    for path in _data_files(plan).values():
+    for path in data_files(plan).values():
         try:
             texts += [question.text for question in read_questions(path, plan)]
         except ConfigError:
             continue
     return max(texts, key=len)
-
-
-def _data_files(plan: Plan) -> dict[str, str]:
-    """By the names of their lines."""
-    train = plan.value("--prompt-data")
-    pairs = plan.options.get("--eval-prompt-data", [])
-    evaluated = {f"data {name}": file for name, file in zip(pairs[::2], pairs[1::2], strict=True)}
-    return {**({} if train is None else {"data": train}), **evaluated}

@@ -43,17 +43,16 @@ counts as CONTINUE; both are counted.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
 from turnwise.conversation import Conversation, Overflow, Turn
+from turnwise.conversation.clock import play_within
 from turnwise.episode import (
     Boundary,
     BoundaryError,
-    DeadlineExceeded,
     Ending,
     Episode,
     Limit,
@@ -92,21 +91,11 @@ async def run_episode(
     Segment k of the episode is planner turn k. The transcript is as of `Conversation.transcript`,
     with the authors `prompt`, `policy`, `executor`, `tool:<name>`, `verifier` and `final`.
     """
-    clock = asyncio.timeout(options.wall_s)
     async with Conversation(
         policy, rollout, specials="escape", deadline_s=options.engine_deadline_s
     ) as talk:
         run = _Run(talk, rollout, helpers, options)
-        try:
-            async with clock:
-                ending = await run.play()
-        except BoundaryError as error:
-            ending = Ending.lost(error)
-        except TimeoutError:
-            if not clock.expired():
-                raise
-            late = f"the episode took more than {options.wall_s:g} s"
-            ending = Ending.lost(DeadlineExceeded(run.waiting_for, late))
+        ending = await play_within(options.wall_s, run.play, lambda: run.waiting_for)
     score = run.score() if ending.by_policy else None
     return talk.episode(ending, score, metrics=run.metrics(), info=run.info())
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tokendelta
 from turnwise.config import ConfigError
+from turnwise.launch.method_checks import data_files, plan_rows, policy_profile
 from turnwise.preflight import Check, Line, fail, note, ok, skip
-from turnwise.rows.reader import read_rows
 
 from apps.trainers.memagent.options import MemAgentOptions
 from apps.trainers.memagent.prompts import make_prompts
@@ -37,12 +36,14 @@ class Need:
         tokens: Of the text.
         sections: Of these.
         context: Tokens of the longest turn with its prompt.
-        row_tokens: Of all training rows of one episode, with memories at their limit.
+        rows: Training rows of one episode at most.
+        row_tokens: Of all these, with memories at their limit.
     """
 
     tokens: int
     sections: int
     context: int
+    rows: int
     row_tokens: int
 
 
@@ -69,20 +70,9 @@ def check_data(options: MemAgentOptions, plan: Plan) -> Iterator[Line]:
 
 def check_room(options: MemAgentOptions, plan: Plan) -> Iterator[Line]:
     """Sections, context, KV cache and host memory of the longest row."""
-    folder = Path(plan.value("--hf-checkpoint") or "")
-    if not folder.is_dir():
-        yield skip("room", f"{folder} is no folder")
-        return
-    # Slow to import, and needed for this line alone.
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-        profile = tokendelta.Profile.from_tokenizer(tokenizer)
-    except (OSError, ValueError, tokendelta.TokenDeltaError) as error:
-        said = " ".join(str(error).split())[:200]
-        remedy = "use the instruction-tuned model, whose tokenizer has a chat template"
-        yield fail("room", said, remedy)
+    profile = policy_profile("room", plan)
+    if isinstance(profile, Line):
+        yield profile
         return
     template = Template(profile, make_prompts(options.prompt, options.order))
     tasks: list[Task] = []
@@ -97,7 +87,7 @@ def check_room(options: MemAgentOptions, plan: Plan) -> Iterator[Line]:
     need = longest_need(tasks, template, options)
     yield check_sections(need, options)
     yield check_context(need, plan)
-    yield from check_memory(need, plan, folder)
+    yield from check_memory(need, plan, Path(plan.value("--hf-checkpoint") or ""))
 
 
 def longest_need(tasks: Sequence[Task], template: Template, options: MemAgentOptions) -> Need:
@@ -112,11 +102,19 @@ def longest_need(tasks: Sequence[Task], template: Template, options: MemAgentOpt
     memory = options.max_memory_tokens
     update = len(template.update(problem, empty, empty)) + memory
     final = len(template.final(problem, empty)) + memory + options.max_final_tokens
+    # Each section may be followed by an answer, and some are read twice.
+    again = min(options.callbacks, sections)
+    updates = sections + again
+    answers = 1 if options.exit_confidence is None else updates + 1
     return Need(
         tokens=tokens,
         sections=sections,
         context=max(update + min(read, options.chunk_tokens) + memory, final),
-        row_tokens=sections * (update + memory) + read + final,
+        rows=updates + answers,
+        row_tokens=updates * (update + memory)
+        + read
+        + again * options.chunk_tokens
+        + answers * final,
     )
 
 
@@ -168,7 +166,7 @@ def check_memory(need: Need, plan: Plan, folder: Path) -> Iterator[Line]:
     yield ok(
         "host",
         f"{host:.2f} GiB for the rows of a step at most: {batch} x {samples} episodes of"
-        f" {need.sections + 1} rows, {need.row_tokens} tokens",
+        f" {need.rows} rows, {need.row_tokens} tokens",
     )
 
 
@@ -190,19 +188,4 @@ def read_tasks(path: str, plan: Plan) -> list[Task]:
     Raises:
         ConfigError: naming the file and row.
     """
-    rows = read_rows(
-        path,
-        input_key=plan.value("--input-key") or "input",
-        label_key=plan.value("--label-key"),
-        metadata_key=plan.value("--metadata-key") or "metadata",
-        tool_key=plan.value("--tool-key"),
-    )
-    return [to_task(row) for row in rows]
-
-
-def data_files(plan: Plan) -> dict[str, str]:
-    """By the names of their lines."""
-    train = plan.value("--prompt-data")
-    pairs = plan.options.get("--eval-prompt-data", [])
-    evaluated = {f"data {name}": file for name, file in zip(pairs[::2], pairs[1::2], strict=True)}
-    return {**({} if train is None else {"data": train}), **evaluated}
+    return [to_task(row) for row in plan_rows(path, plan)]

@@ -16,11 +16,20 @@ Deviations from the paper and the code that came with it:
 3. A memory that was cut, is empty or repeats itself is counted, and `on_bad_memory` is the rule.
 4. Answers are compared after SQuAD's normalisation, not as strings of LaTeX.
 
+Beyond the paper, each off by default:
+5. `step_credit`: a turn earns beside the answer's reward what its memory holds of the gold facts
+   more than the one before (less: it pays), compared with the group's turns on the same section.
+6. `callbacks`: after the last section so many earlier ones are read once more, each the one that
+   BM25 finds for the problem and the memory then.
+7. `exit_confidence`: after a section that changed the memory the answer is asked for, and counts
+   where the policy was that sure of it. Nothing but the policy's own probability decides.
+
 | what happens                                              | ending           | score            |
 |-----------------------------------------------------------|------------------|------------------|
 | the last turn ends by itself                              | finished         | of the answer    |
 | the last turn is cut at its limit                         | stopped(tokens)  | of the answer    |
 | a bad memory, `on_bad_memory` stop                        | stopped(format)  | 0                |
+| an answer within the text of which the policy is sure     | finished         | of the answer    |
 | a prompt leaves no room in `max_context_tokens`           | stopped(context) | 0                |
 | the engine gives a turn back unfinished (`abort`)         | cancelled        | none             |
 | the engine fails or misses its deadline                   | lost(engine)     | none             |
@@ -36,6 +45,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 from turnwise.answers import normalise
 from turnwise.config import ConfigError
 from turnwise.conversation import Conversation, Overflow, Turn
@@ -43,6 +53,7 @@ from turnwise.episode import Ending, Episode, Limit
 from turnwise.policy import AnyPolicy
 from turnwise.rollout import Rollout
 
+from apps.trainers.memagent.callbacks import Earlier
 from apps.trainers.memagent.memory import fault
 from apps.trainers.memagent.options import MemAgentOptions
 from apps.trainers.memagent.reader import Reader
@@ -79,8 +90,13 @@ async def run_episode(
                 f" sections of {options.chunk_tokens} tokens: raise --memagent.max-chunks, or give"
                 " --memagent.on-overlong centre, which cuts"
             ) from None
-        score = run.score(ending)
-        return talk.episode(ending, score, metrics=run.metrics(), info=run.info())
+        return talk.episode(
+            ending,
+            run.score(ending),
+            metrics=run.metrics(),
+            info=run.info(),
+            credit=run.credit,
+        )
 
 
 class _Run(Generic[PartT]):
@@ -91,29 +107,80 @@ class _Run(Generic[PartT]):
     ) -> None:
         self.talk, self.task, self.reader, self.options = talk, task, reader, options
         self.memory = reader.nothing
-        self.sections = self.lost = self.written = self.unchanged = 0
+        self.sections = self.updates = self.lost = self.written = self.unchanged = 0
         self.bad: Counter[str] = Counter()
         self.answer = ""
+        self.exited = False
+        self.earlier = Earlier(reader.text) if options.callbacks else None
+        self.credit: list[float] = []
+        self.held = task.held(reader.text(self.memory)) if options.step_credit else 0.0
 
     async def play(self) -> Ending:
-        """Reads, then answers."""
+        """Reads, reads again where asked, then answers."""
         opened = await self.reader.open(self.task)
         self.lost = opened.lost
         async for section in opened.sections:
             self.sections += 1
-            turn = await self.reader.update(self.talk, opened.problem, self.memory, section)
-            ending = turn.ending if isinstance(turn, Overflow) else self.remember(turn)
-            if ending is not None:
+            if self.earlier is not None:
+                self.earlier.add(section)
+            if (ending := await self.read(opened.problem, section)) is not None:
                 return ending
-        turn = await self.reader.final(self.talk, opened.problem, self.memory)
+        for _ in range(self.options.callbacks):
+            found = await self.call_back()
+            if found is None:
+                break
+            if (ending := await self.read(opened.problem, found)) is not None:
+                return ending
+        turn = await self.ask(opened.problem)
         if isinstance(turn, Turn) and turn.finish != "abort":
             self.answer = read_answer(turn.text, self.options.answer)
         return turn.ending or Ending.finished()
+
+    async def read(self, problem: PartT, section: PartT) -> Ending | None:
+        """A turn for the memory, and the answer where it is asked for so early; the ending where
+        that is the end."""
+        self.updates += 1
+        before = self.unchanged
+        turn = await self.reader.update(self.talk, problem, self.memory, section)
+        ending = turn.ending if isinstance(turn, Overflow) else self.remember(turn)
+        confidence = self.options.exit_confidence
+        if ending is not None or confidence is None or self.unchanged > before:
+            return ending
+        early = await self.ask(problem)
+        if isinstance(early, Overflow) or early.finish == "length":
+            return None
+        if early.finish == "abort":
+            return Ending.cancelled()
+        said = read_answer(early.text, self.options.answer)
+        if not said or probability(early) < confidence:
+            return None
+        self.answer, self.exited = said, True
+        return Ending.finished()
+
+    async def ask(self, problem: PartT) -> Turn | Overflow:
+        """The turn that answers from the memory."""
+        turn = await self.reader.final(self.talk, problem, self.memory)
+        if isinstance(turn, Turn) and self.options.step_credit:
+            self.credit.append(0.0)
+        return turn
+
+    async def call_back(self) -> PartT | None:
+        """An earlier section that the problem or the memory speaks of."""
+        assert self.earlier is not None
+        return await self.earlier.find(f"{self.task.problem} {self.reader.text(self.memory)}")
 
     def remember(self, turn: Turn) -> Ending | None:
         """Takes a turn for the memory; the ending where the rule says so."""
         if turn.finish == "abort":
             return Ending.cancelled()
+        ending = self.keep(turn)
+        if self.options.step_credit:
+            before, self.held = self.held, self.task.held(self.reader.text(self.memory))
+            self.credit.append(self.options.step_credit * (self.held - before))
+        return ending
+
+    def keep(self, turn: Turn) -> Ending | None:
+        """Puts what a turn wrote in the memory's place, unless the rule says otherwise."""
         new = self.reader.memory(turn)
         self.written += turn.tokens
         wrong = fault(new, cut=turn.finish == "length")
@@ -122,6 +189,7 @@ class _Run(Generic[PartT]):
             if self.options.on_bad_memory == "stop":
                 return Ending.stopped(Limit.FORMAT)
             if wrong == "empty" or self.options.on_bad_memory == "previous":
+                self.unchanged += 1
                 return None
         self.unchanged += bool(self.reader.text(new) == self.reader.text(self.memory))
         self.memory = new
@@ -133,7 +201,7 @@ class _Run(Generic[PartT]):
             return None
         options = self.options
         worth = float(is_right(self.answer, self.task.answers))
-        filled = self.written / (max(self.sections, 1) * options.max_memory_tokens)
+        filled = self.written / (max(self.updates, 1) * options.max_memory_tokens)
         worth -= options.memory_price * min(filled, 1.0)
         if options.on_bad_memory == "penalty":
             worth -= options.bad_memory_penalty * self.bad.total()
@@ -142,16 +210,22 @@ class _Run(Generic[PartT]):
     def metrics(self) -> Mapping[str, float]:
         """Counts of the episode; `answer_kept` is whether the last memory holds an answer."""
         kept = normalise(self.reader.text(self.memory))
+        more = {}
+        if self.options.callbacks:
+            more["callbacks"] = float(self.updates - self.sections)
+        if self.options.exit_confidence is not None:
+            more["early_exit"] = float(self.exited)
         return {
             "sections": float(self.sections),
             "lost_tokens": float(self.lost),
-            "memory_tokens": self.written / max(self.sections, 1),
+            "memory_tokens": self.written / max(self.updates, 1),
             "memory_unchanged": float(self.unchanged),
             **{f"memory_{name}": float(self.bad[name]) for name in FAULTS},
             "answer_kept": float(
                 any(f" {normalise(one)} " in f" {kept} " for one in self.task.answers)
             ),
             "right": float(is_right(self.answer, self.task.answers)),
+            **more,
         }
 
     def info(self) -> Mapping[str, Any]:
@@ -160,4 +234,11 @@ class _Run(Generic[PartT]):
             "answer": self.answer,
             "truths": list(self.task.answers),
             "memory": self.reader.text(self.memory),
+            **({"credit": list(self.credit)} if self.credit else {}),
         }
+
+
+def probability(turn: Turn) -> float:
+    """Of what a turn said: the geometric mean over its tokens of their probabilities."""
+    assert turn.logprobs is not None, "a policy of tokens"
+    return float(np.exp(turn.logprobs.astype(np.float64).mean())) if turn.tokens else 0.0

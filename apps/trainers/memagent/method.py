@@ -37,6 +37,7 @@ class MemAgentMethod(Method[MemAgentOptions, Task]):
     Options = MemAgentOptions
     name = "memagent"
     fans_out = True
+    distributions = ("bm25s",)
     shipped = FOLDER / "policy"
     preset = FOLDER / "presets" / "laptop.toml"
 
@@ -54,6 +55,10 @@ class MemAgentMethod(Method[MemAgentOptions, Task]):
     async def run(self, rollout: Rollout[Task], policy: AnyPolicy) -> Episode:
         """See `Method`."""
         if isinstance(policy, EndpointPolicy):
+            if self.options.exit_confidence is not None:
+                raise ConfigError(
+                    "memagent.exit-confidence: an endpoint does not say how sure it is"
+                )
             return await run_episode(rollout, policy, self._texts(), self.options)
         return await run_episode(rollout, policy, self._tokens(policy.profile), self.options)
 
@@ -64,6 +69,16 @@ class MemAgentMethod(Method[MemAgentOptions, Task]):
     def rows(self, split: str) -> Sequence[Row]:
         """The generated texts: `train`, `tune`, `held-out`, or that by `lengths` or `orders`."""
         return stories.rows(split, per_cell=self.options.eval_per_cell)
+
+    def work(self, task: Task) -> float:
+        """Sections of its text, about."""
+        return task.length / self.options.chunk_tokens
+
+    def curves(self) -> Mapping[str, Sequence[Row]]:
+        """Texts up to eight times as long as those to train on, and the orders of the evidence."""
+        count = self.options.curve_per_cell
+        names = {"length of the text": "lengths", "order of the evidence": "orders"}
+        return {what: stories.rows(split, per_cell=count) for what, split in names.items() if count}
 
     def prompt_tokens(self, tasks: Sequence[Task], profile: tokendelta.Profile) -> int:
         """Of an update with the longest problem, a whole section and a memory at its limit."""

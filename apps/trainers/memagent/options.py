@@ -44,6 +44,15 @@ class MemAgentOptions(MethodOptions):
     """Taken off the score for each such memory (on-bad-memory penalty)."""
     memory_price: float = Field(default=0.0, ge=0, le=1)
     """Taken off the score for memories at their limit; in proportion for shorter ones."""
+    step_credit: float = Field(default=0.0, ge=0)
+    """What a turn earns beside the answer's reward for the share of the gold facts that its memory
+    holds and the one before did not; a row's `metadata.facts`, else its answers."""
+    callbacks: int = Field(default=0, ge=0)
+    """Sections that are read once more after the last one, each found by BM25 with the problem and
+    the memory."""
+    exit_confidence: float | None = Field(default=None, gt=0, le=1)
+    """Reading ends with an answer of this probability, a token's geometric mean, which is asked for
+    after each section that changed the memory; never where not given."""
     answer: AnswerForm = "boxed"
     """Where the answer stands in the last turn: in its last box, or it is the whole turn."""
     objective: Objective | None = "global-token-mean"
@@ -54,6 +63,10 @@ class MemAgentOptions(MethodOptions):
     """Folder of the tokenizer that cuts sections where the policy is an endpoint."""
     eval_per_cell: int = Field(default=8, ge=1)
     """Generated questions of each kind and order to evaluate on, where no data file is named."""
+
+    curve_per_cell: int = Field(default=2, ge=0)
+    """Of these as many for each length and order that is played once after training; 0 leaves it
+    out."""
 
     @model_validator(mode="after")
     def _cuts_to_something(self) -> MemAgentOptions:

@@ -11,6 +11,7 @@ from turnwise.config import ConfigError
 from turnwise.rows import Row
 from turnwise.rows.checks import shown
 
+CHARACTERS_A_TOKEN = 4.0
 Blocks = Callable[[], Iterable[str]]
 """Makes the text anew, in pieces that are encoded apart."""
 
@@ -24,19 +25,32 @@ class Task:
         context: The text, or what makes it piece by piece.
         answers: What counts as right; at least one, none of them empty once normalised.
         where: For errors.
+        length: Of the text, in tokens, about; what orders episodes that wait to be played.
+        facts: What the text says that the answer follows from, for credit to turns; may be none.
     """
 
     problem: str
     context: str | Blocks
     answers: tuple[str, ...]
     where: str
+    length: float = 0.0
+    facts: tuple[str, ...] = ()
+
+    def held(self, memory: str) -> float:
+        """The share of the facts, or of the one answer, whose words a memory holds in a row."""
+        words = f" {normalise(memory)} "
+        if self.facts:
+            return sum(f" {normalise(one)} " in words for one in self.facts) / len(self.facts)
+        return float(any(f" {normalise(one)} " in words for one in self.answers))
 
 
 def to_task(row: Row) -> Task:
     """The task of a data row.
 
     The problem is the prompt's text, or the last message of its user. The label is an answer, a
-    list of them, or `{"ground_truth": ...}`. The text is the metadata's `context`.
+    list of them, or `{"ground_truth": ...}`. The text is the metadata's `context`; its
+    `facts` may list what the answer follows from, and its `length` say how many tokens the text
+    has, which is else guessed.
 
     Raises:
         ConfigError: naming the row, what is missing or can't be graded.
@@ -54,7 +68,18 @@ def to_task(row: Row) -> Task:
             f"{where}: metadata.context: expected the text to read, found {shown(context)};"
             " apps/trainers/memagent/data:prepare writes such rows"
         )
-    return Task(problem, context, read_answers(row.label, where), where)
+    facts = row.metadata.get("facts", ())
+    if not isinstance(facts, list | tuple) or not all(
+        isinstance(fact, str) and normalise(fact) for fact in facts
+    ):
+        raise ConfigError(f"{where}: metadata.facts: expected texts, found {shown(facts)}")
+    guessed = len(context) / CHARACTERS_A_TOKEN if isinstance(context, str) else 0.0
+    length = row.metadata.get("length", guessed)
+    if not isinstance(length, int | float) or isinstance(length, bool):
+        raise ConfigError(f"{where}: metadata.length: expected a number, found {shown(length)}")
+    return Task(
+        problem, context, read_answers(row.label, where), where, float(length), tuple(facts)
+    )
 
 
 def read_answers(label: Any, where: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.launch.rules import whole
 from turnwise.method import Services
+from turnwise.models.checks import check_served
 from turnwise.preflight import Check, Line, fail, note, ok, skip
 from turnwise.rows import Row
 from turnwise.rows.files import records
@@ -282,7 +283,7 @@ def check_user(tau: TauOptions, plan: Plan) -> Line:
     if user.strategy == "offline":
         return ok("user", "the offline customer needs no endpoint")
     if user.sglang:
-        return _check_served(user.sglang, plan)
+        return check_served("user", user.sglang, plan)
     try:
         took = asyncio.run(_ask(tau))
     except ConfigError as error:
@@ -306,22 +307,6 @@ async def _ask(tau: TauOptions) -> float:
     finally:
         await users.close()
     return time.monotonic() - started
-
-
-def _check_served(model: str, plan: Plan) -> Line:
-    path = plan.value("--sglang-config")
-    if path is None:
-        remedy = "name the file of the engines in [sglang] sglang-config"
-        return fail("user", f"sglang {model}, but slime gets no sglang-config", remedy)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        return fail("user", f"{path}: {reason}", "the file must be on every node")
-    if model not in text:
-        remedy = "give one of its models that name"
-        return fail("user", f"{path} has no model {model}", remedy)
-    return ok("user", f"slime serves {model}; it is asked once the run has started")
 
 
 def check_price(tau: TauOptions, plan: Plan, tasks: Sequence[Scenario]) -> Line:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tokendelta
-from sandbox import Sandbox, SandboxUnavailable
 from turnwise.config import ConfigError
 from turnwise.episode import BoundaryError
+from turnwise.launch.method_checks import (
+    check_turn_room,
+    check_walls,
+    data_files,
+    plan_rows,
+    policy_profile,
+)
 from turnwise.method import Services
 from turnwise.models import ModelConfig
 from turnwise.models.checks import ANSWER_S, check_model
 from turnwise.preflight import Check, Line, fail, note, ok, skip
 from turnwise.retrieval import SearchClient, read_documents
-from turnwise.rows.reader import read_rows
 
 from apps.trainers.toolorchestra.customer_task import CustomerTask
 from apps.trainers.toolorchestra.customers import Customers
@@ -69,14 +72,7 @@ def read_tasks(method: ToolOrchestraMethod, path: str, plan: Plan) -> list[AnyTa
     Raises:
         ConfigError: naming the file and row.
     """
-    rows = read_rows(
-        path,
-        input_key=plan.value("--input-key") or "input",
-        label_key=plan.value("--label-key"),
-        metadata_key=plan.value("--metadata-key") or "metadata",
-        tool_key=plan.value("--tool-key"),
-    )
-    found = [method.task(row) for row in rows]
+    found = [method.task(row) for row in plan_rows(path, plan)]
     if not found:
         raise ConfigError(f"{path}: no rows")
     return found
@@ -148,49 +144,21 @@ def check_sandbox(options: ToolOrchestraOptions) -> Line:
     """Which walls hold on this machine."""
     if not options.run_code:
         return ok("sandbox", "no expert's program is run")
-    return asyncio.run(_walls(options))
-
-
-async def _walls(options: ToolOrchestraOptions) -> Line:
-    sandbox = Sandbox(options.sandbox)
-    try:
-        tier = await sandbox.start()
-    except SandboxUnavailable as error:
-        remedy = "each node needs one: see docs/sandbox.md, or set [toolorchestra] run-code = false"
-        return fail("sandbox", str(error), remedy)
-    finally:
-        await sandbox.close()
-    return ok("sandbox", f"{tier} holds on this machine")
+    words = "set [toolorchestra] run-code = false"
+    return check_walls("toolorchestra.sandbox", options.sandbox, words)
 
 
 def check_template(method: ToolOrchestraMethod, plan: Plan) -> Line:
     """Whether the policy's chat template takes the longest first prompt, and a turn fits after."""
-    folder = Path(plan.value("--hf-checkpoint") or "")
-    if not folder.is_dir():
-        return skip("template", f"{folder} is no folder")
-    # Slow to import, and needed for this line alone.
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-        profile = tokendelta.Profile.from_tokenizer(tokenizer, tools=list(method.tools()))
-    except (OSError, ValueError, tokendelta.TokenDeltaError) as error:
-        said = " ".join(str(error).split())[:200]
-        remedy = "use the instruction-tuned model, whose tokenizer has a chat template"
-        return fail("template", said, remedy)
+    profile = policy_profile("template", plan, method.tools())
+    if isinstance(profile, Line):
+        return profile
     tasks = _readable(method, plan)
     if not tasks:
         return skip("template", "there is no row that could be read")
     tokens = method.prompt_tokens(tasks, profile)
-    found = f"the longest first prompt has {tokens} tokens"
-    turn, limit = (
-        int(plan.value(flag) or 0)
-        for flag in ("--rollout-max-response-len", "--rollout-max-context-len")
-    )
-    if limit and tokens + turn > limit:
-        remedy = f"set [rollout] rollout-max-context-len to {tokens + turn} or more"
-        return fail("template", f"{found}, and with a turn of {turn} more than {limit}", remedy)
-    return ok("template", f"it takes the policy's messages; {found}")
+    prompt = "the longest first prompt"
+    return check_turn_room("template", "the policy's messages", prompt, tokens, plan)
 
 
 def _readable(method: ToolOrchestraMethod, plan: Plan) -> Sequence[AnyTask]:
@@ -201,11 +169,3 @@ def _readable(method: ToolOrchestraMethod, plan: Plan) -> Sequence[AnyTask]:
         except ConfigError:
             continue
     return tasks
-
-
-def data_files(plan: Plan) -> dict[str, str]:
-    """By the names of their lines."""
-    train = plan.value("--prompt-data")
-    pairs = plan.options.get("--eval-prompt-data", [])
-    evaluated = {f"data {name}": file for name, file in zip(pairs[::2], pairs[1::2], strict=True)}
-    return {**({} if train is None else {"data": train}), **evaluated}

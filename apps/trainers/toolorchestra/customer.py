@@ -26,7 +26,6 @@ sentence takes their place.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections import Counter
@@ -47,10 +46,10 @@ from taubench.tau2.messages import Message
 from taubench.tau2.shown import for_judge
 from taubench.tau2.users import read_turn, tool_results, words_of_agent
 from turnwise.conversation import Conversation, Overflow, Turn
+from turnwise.conversation.clock import play_within
 from turnwise.episode import (
     Boundary,
     BoundaryError,
-    DeadlineExceeded,
     Ending,
     Episode,
     Limit,
@@ -109,7 +108,6 @@ async def run_customer(
 
     Metrics and info are those of `apps.trainers.toolorchestra.episode`, with τ²'s reward.
     """
-    clock = asyncio.timeout(options.wall_s)
     talk = Conversation(
         policy,
         rollout,
@@ -118,16 +116,7 @@ async def run_customer(
     )
     run = _Run(talk, rollout, desk, options)
     async with talk:
-        try:
-            async with clock:
-                ending = await run.play()
-        except BoundaryError as error:
-            ending = Ending.lost(error)
-        except TimeoutError:
-            if not clock.expired():
-                raise
-            late = f"the episode took more than {options.wall_s:g} s"
-            ending = Ending.lost(DeadlineExceeded(run.waiting_for, late))
+        ending = await play_within(options.wall_s, run.play, lambda: run.waiting_for)
     return talk.episode(ending, run.score(), metrics=run.metrics(), info=run.info())
 
 

@@ -39,17 +39,16 @@ tool or an expert that does not exist is a result that says so, which costs the 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from turnwise.conversation import Conversation, Overflow, Turn
+from turnwise.conversation.clock import play_within
 from turnwise.episode import (
     Boundary,
     BoundaryError,
-    DeadlineExceeded,
     Ending,
     Episode,
     Limit,
@@ -104,7 +103,6 @@ async def run_episode(
     `Account.metrics`, and counts; `info` has `orchestra`: the outcome, every call, the answer with
     its verdict, the experts and preferences.
     """
-    clock = asyncio.timeout(options.wall_s)
     talk = Conversation(
         policy,
         rollout,
@@ -114,16 +112,7 @@ async def run_episode(
     )
     run = _Run(talk, rollout, served, options)
     async with talk:
-        try:
-            async with clock:
-                ending = await run.play()
-        except BoundaryError as error:
-            ending = Ending.lost(error)
-        except TimeoutError:
-            if not clock.expired():
-                raise
-            late = f"the episode took more than {options.wall_s:g} s"
-            ending = Ending.lost(DeadlineExceeded(run.waiting_for, late))
+        ending = await play_within(options.wall_s, run.play, lambda: run.waiting_for)
     return talk.episode(ending, run.score(), metrics=run.metrics(), info=run.info())
 
 

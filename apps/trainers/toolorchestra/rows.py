@@ -3,14 +3,15 @@
     {"prompt": "retail 12", "metadata": {"category": "func_call", "domain": "retail",
      "task_id": "12", "task_set": "v1.0", "experts": [...], "preferences": {...}}}
 
-`task_set` may be left out; the domain's default is then taken. A customer's experts all belong to
-the tool `call_expert`.
+`task_set` may be left out; the domain's default is then taken. `task` is a whole task in τ²-bench's
+own form that the benchmark has not: it is played with the domain's data and the tools of version
+26.3. A customer's experts all belong to the tool `call_expert`.
 """
 
 from __future__ import annotations
 
 from taubench.source import SourceError
-from taubench.tau2 import DOMAINS, Tau2Task, task_by_id
+from taubench.tau2 import DOMAINS, Tau2Task, task_by_id, task_from_json
 from turnwise.config import ConfigError
 from turnwise.rows import Row
 
@@ -19,6 +20,8 @@ from apps.trainers.toolorchestra.tables import read_experts, read_preferences
 from apps.trainers.toolorchestra.task import Defaults, Task, read_budget, to_task
 
 CATEGORIES = ("qa", "func_call")
+OWN_TASK_SET = "26.3"
+"""The version whose tools a row's own task has."""
 AnyTask = Task | CustomerTask
 
 
@@ -66,8 +69,10 @@ def _tau2_task(row: Row, where: str) -> Tau2Task:
         raise ConfigError(
             f"{where}: metadata.domain: expected one of {', '.join(DOMAINS)}, found {domain!r:.60}"
         )
-    task_set = row.metadata.get("task_set")
+    task_set, own = row.metadata.get("task_set"), row.metadata.get("task")
     try:
+        if own is not None:
+            return task_from_json(str(domain), own, OWN_TASK_SET)
         return task_by_id(str(domain), str(task_id), task_set)
     except KeyError:
         raise ConfigError(

@@ -94,6 +94,18 @@ def test_a_stop_string_that_was_taken_away_may_come_back_at_the_end_alone() -> N
     assert close(sent, {"content": "print(1)</code>"}, ("</code>",)) is not None
     assert close(sent, {"content": "print(1)</code>"}) is None
     assert close(sent, {"content": "</code>print(1)"}, ("</code>",)) is None
+    sent = {"content": "I think.\n"}
+    for told in ("I think.\nEND", "I think.END", "I think."):
+        assert close(sent, {"content": told}, ("END",)) is not None
+    assert close(sent, {"content": "I think. END"}, ("END",)) is None
+
+
+def test_a_handle_names_one_turn_and_may_be_left_out() -> None:
+    sent = {**SENT, "handle": "a"}
+    assert close(sent, sent) > close(sent, SENT)
+    assert close(sent, SENT) is not None
+    assert close(sent, {**SENT, "handle": "b"}) is None
+    assert close(SENT, {**SENT, "handle": "b"}) is None
 
 
 def test_ids_and_reasoning_make_an_echo_closer() -> None:

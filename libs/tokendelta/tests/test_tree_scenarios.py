@@ -307,6 +307,22 @@ def test_handles_of_calls_never_enter_a_prompt() -> None:
     assert "tool of find_order\nsent" in program.text(foreign)
 
 
+def test_a_turns_handle_tells_it_from_one_that_says_the_same_and_enters_no_prompt() -> None:
+    program = Program("looks up calls")
+    first = program.ask(HELLO, message={**calling(), "handle": "h-1"})
+    second = program.ask(HELLO, message={**calling(), "handle": "h-2"})
+    decided = {}
+    for handle in ("h-2", "h-1", "h-3"):
+        history = [*HELLO, {**calling(), "handle": handle}, result("found")]
+        ticket = program.tree.prepare(history)
+        decided[handle] = ticket.decision, ticket.slot.segment
+        assert "h-" not in program.text(ticket)
+        program.commit(ticket, "Done.", {"role": "assistant", "content": "Done."})
+    assert decided["h-1"] == ("extend", first[0].slot.segment)
+    assert decided["h-2"] == ("extend", second[0].slot.segment)
+    assert decided["h-3"][0] == "new"
+
+
 def test_a_turn_is_sent_again_as_it_was_sent_and_known_by_its_own_spelling() -> None:
     program = Program()
     first = program.tree.prepare(HELLO)

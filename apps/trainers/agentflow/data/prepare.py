@@ -21,7 +21,6 @@ A source is a file, or a data set on the Hugging Face hub as OWNER/NAME or OWNER
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import re
@@ -40,6 +39,7 @@ from turnwise.arguments import parse_args
 from turnwise.command import PreflightError, run_command
 from turnwise.config import CommandConfig, ConfigError
 from turnwise.episode import BoundaryError
+from turnwise.rows.hub import locate
 
 from apps.trainers.agentflow.config import AgentFlowOptions
 from apps.trainers.agentflow.data.sources import Row, read_rows
@@ -51,7 +51,6 @@ STOCK_PHRASE = 10
 """A run of words in more training questions than this is a stock phrase, as in GPT-3's own
 comparison (Brown et al. 2020, appendix C)."""
 _WORD = re.compile(r"[^\W_]+")
-_HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+?)(?::(.+))?")
 
 
 class PrepareConfig(CommandConfig):
@@ -174,43 +173,6 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     part.replace(path)
-
-
-def locate(source: str) -> Path:
-    """The file of a source; one on the hub is downloaded into the hub's own cache.
-
-    Raises:
-        ConfigError: there is no such file, or the hub can't be asked or has several.
-    """
-    path = Path(source)
-    named = _HUB_NAME.fullmatch(source)
-    if path.exists() or path.suffix in (".jsonl", ".parquet") and ":" not in source or not named:
-        return path
-    try:
-        hub = importlib.import_module("huggingface_hub")
-    except ImportError:
-        raise ConfigError(
-            f"{source}: no such file, and a data set on the hub needs the package huggingface_hub; "
-            "download it and give the file"
-        ) from None
-    repository, inside = named[1], named[2]
-    try:
-        if inside is None:
-            listed = hub.list_repo_files(repository, repo_type="dataset")
-            files = [name for name in listed if name.endswith((".jsonl", ".parquet"))]
-            if len(files) != 1:
-                there = ", ".join(sorted(files)[:8]) or "none"
-                raise ConfigError(
-                    f"{source}: has {len(files)} .jsonl and .parquet files ({there}); name one, "
-                    f"{repository}:FILE"
-                )
-            inside = files[0]
-        return Path(hub.hf_hub_download(repository, inside, repo_type="dataset"))
-    except (OSError, ValueError, RuntimeError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        said = " ".join(str(error).split())[:200] or type(error).__name__
-        raise ConfigError(f"{source}: no such file, and the hub says: {said}") from None
 
 
 def _load(source: str, same: Callable[[str, str], bool], *, strict: bool) -> DataSet:

@@ -13,7 +13,10 @@
    it said stands in `known-NAME.jsonl`, and a second run asks only what is missing.
 4. Contexts are built (`building`): an item's own documents among others of its file, at places that
    its own seed draws. A context that is made already stays as it is.
-5. Each file becomes NAME.jsonl, one `{"prompt", "label", "metadata"}` a line.
+5. With `--dev N` so many questions of the first training file become dev.jsonl, and are not trained
+   on: what the presets evaluate with, so that no checkpoint is chosen on a test.
+6. Each file becomes NAME.jsonl, one `{"prompt", "label", "metadata"}` a line. `dropped.jsonl` lists
+   what was left out of them, and why.
 """
 
 from __future__ import annotations
@@ -21,11 +24,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 from turnwise.arguments import parse_args
@@ -34,20 +40,26 @@ from turnwise.config import CommandConfig, ConfigError
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.models.client import ChatClient
 from turnwise.models.config import ChatConfig
+from turnwise.rollout import derive_seed
+from turnwise.rows.hub import locate
 
 from apps.trainers.memagent.data.building import Builder, CountTokens
 from apps.trainers.memagent.data.knowing import Said, ask_all, knows
 from apps.trainers.memagent.data.sources import Item, read_items
 from apps.trainers.memagent.method import load_profile
 
+KINDS = (".json", ".jsonl", ".parquet")
+Why = Literal["a copy", "other answers", "of an evaluation", "known"]
+
 
 class PrepareConfig(CommandConfig):
     """Writes published question-answering data sets as the data files of a run."""
 
-    train: tuple[Path, ...] = ()
-    """Files of training questions: HotpotQA's .json, or MemAgent's .parquet or .jsonl."""
-    eval: tuple[Path, ...] = ()
-    """Files of evaluation questions; training questions that they have are left out."""
+    train: tuple[str, ...] = ()
+    """Sources of training questions: HotpotQA's .json, or MemAgent's .parquet or .jsonl; or
+    OWNER/NAME:FILE on the Hugging Face hub."""
+    eval: tuple[str, ...] = ()
+    """Sources of evaluation questions; training questions that they have are left out."""
     local_dir: Path = Path("data")
     """Folder to write to; made if it does not exist."""
     documents: int | None = Field(default=None, ge=1)
@@ -58,6 +70,9 @@ class PrepareConfig(CommandConfig):
     """Folder of the tokenizer that counts."""
     seed: int = Field(default=1, ge=0)
     """Fixes which other documents an item has, and where each stands."""
+    dev: int = Field(default=0, ge=0)
+    """Questions of the first training file that go to dev.jsonl instead, drawn by the seed: for
+    evaluation in training."""
     limit: int | None = Field(default=None, ge=1)
     """Questions of each file to write at most."""
     known_base_url: str | None = None
@@ -81,6 +96,8 @@ class PrepareConfig(CommandConfig):
             raise ValueError("known-base-url, known-model: give both or neither")
         if not self.train and not self.eval:
             raise ValueError("train, eval: name at least one file")
+        if self.dev and not self.train:
+            raise ValueError("dev: is taken from a training file; name one")
         return self
 
 
@@ -89,23 +106,32 @@ def key(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def without_copies(items: Iterable[Item]) -> tuple[list[Item], int, int]:
-    """Each question once; the number of copies, and of questions whose copies have other answers,
-    which are left out."""
-    kept: dict[str, Item] = {}
-    conflicts: set[str] = set()
-    read = 0
+@dataclass(slots=True)
+class Sorted:
+    """The items of a file, each question once, and what is left out of them: the item and why."""
+
+    items: list[Item]
+    dropped: list[tuple[Item, Why]]
+
+
+def without_copies(items: Iterable[Item]) -> Sorted:
+    """Each question once; one whose copies have other answers is left out."""
+    copies: dict[str, list[Item]] = {}
     for item in items:
-        read += 1
-        first = kept.setdefault(key(item.question), item)
-        if set(map(key, first.answers)) != set(map(key, item.answers)):
-            conflicts.add(key(item.question))
-    rest = [item for name, item in kept.items() if name not in conflicts]
-    return rest, read - len(kept), len(conflicts)
+        copies.setdefault(key(item.question), []).append(item)
+    found = Sorted([], [])
+    for first, *others in copies.values():
+        answers = set(map(key, first.answers))
+        alike = all(set(map(key, other.answers)) == answers for other in others)
+        (found.items if alike else []).append(first)
+        found.dropped += [(other, "a copy") for other in others]
+        found.dropped += [] if alike else [(first, "other answers")]
+    return found
 
 
-def overlap(train: Sequence[Item], evaluation: Sequence[Item]) -> dict[str, int]:
-    """How many training questions, answers and documents an evaluation file has too."""
+def overlap(train: Sorted, evaluation: Sequence[Item]) -> dict[str, int]:
+    """How many training questions, answers and documents an evaluation file has too; those that
+    are left out count."""
 
     def parts(items: Sequence[Item]) -> Mapping[str, set[str]]:
         return {
@@ -114,7 +140,8 @@ def overlap(train: Sequence[Item], evaluation: Sequence[Item]) -> dict[str, int]
             "documents": {key(text) for item in items for text in item.documents},
         }
 
-    one, other = parts(train), parts(evaluation)
+    one = parts([*train.items, *(item for item, _ in train.dropped)])
+    other = parts(evaluation)
     return {name: len(one[name] & other[name]) for name in one}
 
 
@@ -128,36 +155,66 @@ def prepare(argv: Sequence[str]) -> None:
     config = parse_args(
         PrepareConfig, argv, prog="prepare", description=PrepareConfig.__doc__ or ""
     )
-    names = [path.stem for path in (*config.train, *config.eval)]
+    train, evaluation = (
+        [locate(source, KINDS) for source in sources] for sources in (config.train, config.eval)
+    )
+    names = [path.stem for path in (*train, *evaluation)] + ["dev"] * bool(config.dev)
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"train, eval: two files would be written to {twice}.jsonl; rename one")
-    files = {path: without_copies(read_items(path)) for path in (*config.train, *config.eval)}
-    evaluated = [item for path in config.eval for item in files[path][0]]
-    taken = {key(item.question) for item in evaluated}
+    files = {path: without_copies(read_items(path)) for path in (*train, *evaluation)}
+    evaluated = [item for path in evaluation for item in files[path].items]
     counted = None if config.tokenizer is None else _counter(config.tokenizer)
-    report: dict[str, Any] = {}
+    folder = config.local_dir
     try:
-        config.local_dir.mkdir(parents=True, exist_ok=True)
-        for path, (items, copies, conflicts) in files.items():
-            kept = items
-            if path in config.train:
-                report[path.stem] = overlap(items, evaluated)
-                kept = [item for item in items if key(item.question) not in taken]
-            known = asyncio.run(_known(config, path, kept)) if config.known_base_url else set()
-            rest = [item for item in kept if item.question not in known][: config.limit]
-            written = config.local_dir / f"{path.stem}.jsonl"
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in train:
+            leave_out(files[path], {key(item.question) for item in evaluated}, "of an evaluation")
+        report = {path.stem: overlap(files[path], evaluated) for path in train}
+        for path, found in files.items():
+            written = folder / f"{path.stem}.jsonl"
             if written.exists() and written.samefile(path):
                 raise ConfigError(f"--local-dir: {path} is a source; name another folder")
-            write_rows(written, _rows(config, items, rest, counted))
-            print(
-                f"{written}: {len(rest)} questions; left out: {copies} copies, {conflicts} with"
-                f" other answers, {len(items) - len(kept)} of an evaluation file, {len(known)} that"
-                " the model knows"
-            )
+            own = [*found.items, *(item for item, _ in found.dropped)]
+            if config.known_base_url:
+                leave_out(found, asyncio.run(_known(config, path, found.items)), "known")
+            rest = found.items
+            if config.dev and path == train[0]:
+                dev, rest = _split(rest, config.dev, config.seed, path)
+                write_rows(folder / "dev.jsonl", _rows(config, own, dev, counted))
+                print(f"{folder / 'dev.jsonl'}: {len(dev)} questions of {path}")
+            rest = rest[: config.limit]
+            write_rows(written, _rows(config, own, rest, counted))
+            counts = Counter(why for _, why in found.dropped)
+            said = ", ".join(f"{counts[why]} {why}" for why in get_args(Why))
+            print(f"{written}: {len(rest)} questions; left out: {said}")
+        write_rows(folder / "dropped.jsonl", _dropped(files))
         text = json.dumps(report, indent=2)
-        (config.local_dir / "overlap.json").write_text(f"{text}\n", encoding="utf-8")
+        (folder / "overlap.json").write_text(f"{text}\n", encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"--local-dir {config.local_dir}: {error.strerror or error}") from None
+        raise ConfigError(f"--local-dir {folder}: {error.strerror or error}") from None
+
+
+def _split(
+    items: Sequence[Item], count: int, seed: int, path: Path
+) -> tuple[list[Item], list[Item]]:
+    """So many items that the seed draws, and the others, both in order."""
+    if count >= len(items):
+        raise ConfigError(f"--dev {count}: {path} has {len(items)} questions to take them from")
+    drawn = set(random.Random(derive_seed(seed, "dev")).sample(range(len(items)), count))
+    dev = [item for place, item in enumerate(items) if place in drawn]
+    return dev, [item for place, item in enumerate(items) if place not in drawn]
+
+
+def leave_out(found: Sorted, questions: Collection[str], why: Why) -> None:
+    """Takes questions, by their `key`, out of the items."""
+    found.dropped += [(item, why) for item in found.items if key(item.question) in questions]
+    found.items[:] = [item for item in found.items if key(item.question) not in questions]
+
+
+def _dropped(files: Mapping[Path, Sorted]) -> Iterator[Mapping[str, Any]]:
+    for path, found in files.items():
+        for item, why in found.dropped:
+            yield {"file": path.name, "id": item.id, "question": item.question, "why": why}
 
 
 def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -216,7 +273,7 @@ async def _known(config: PrepareConfig, path: Path, items: Sequence[Item]) -> se
         ) from None
     finally:
         await client.close()
-    return {item.question for item in items if knows(said.of(item.question), item.answers)}
+    return {key(item.question) for item in items if knows(said.of(item.question), item.answers)}
 
 
 def _counter(folder: Path) -> CountTokens:

@@ -17,8 +17,6 @@ GPU; a CPU takes hours.
 
 from __future__ import annotations
 
-import json
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -31,9 +29,17 @@ from pydantic import Field
 from transformers import PreTrainedTokenizerFast
 from turnwise.arguments import parse_args
 from turnwise.command import PreflightError, run_command
-from turnwise.config import CommandConfig, ConfigError, field_names, load_toml
+from turnwise.config import CommandConfig, field_names, load_toml
 from turnwise.local.demonstrations import Demonstrations
-from turnwise.local.supervised import Schedule, build_model, copy_batches, fit, replay_batches
+from turnwise.local.supervised import (
+    Schedule,
+    build_model,
+    copy_batches,
+    fit,
+    refuse_existing,
+    replay_batches,
+    save_policy,
+)
 from turnwise.rollout import derive_seed
 
 from apps.trainers.memagent.laptop.demonstrations import Lapses, corpus, record
@@ -97,8 +103,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         ConfigError: the output folder exists.
         PreflightError: a GPU was asked for and there is none.
     """
-    if config.out.exists():
-        raise ConfigError(f"out: {config.out} exists; name another folder or remove it")
+    refuse_existing(config.out)
     device = _device(config.device)
     torch.set_num_threads(config.threads)
     started = time.perf_counter()
@@ -131,7 +136,7 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         "torch": torch.__version__,
         "wall_s": round(time.perf_counter() - started),
     }
-    save(model, tokenizer, config.out, figures)
+    save_policy(model.to("cpu"), tokenizer, config.out, figures)
     print(f"policy of {model.num_parameters()} parameters in {config.out}")
     return figures
 
@@ -210,19 +215,6 @@ def make_tokenizer(method: MemAgentMethod, seed: int) -> PreTrainedTokenizerFast
     prompts = make_prompts(method.options.prompt, method.options.order)
     shown = (prompts.update, prompts.final, prompts.nothing)
     return train_tokenizer(corpus(shown, seed=derive_seed(seed, "tokenizer"), count=CORPUS_STORIES))
-
-
-def save(
-    model: Any, tokenizer: PreTrainedTokenizerFast, out: Path, figures: dict[str, Any]
-) -> None:
-    """Writes the folder under another name first: `out` is complete if it exists."""
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    model.to("cpu", torch.bfloat16).save_pretrained(unfinished)
-    tokenizer.save_pretrained(unfinished)
-    text = json.dumps(figures, indent=2)
-    (unfinished / "warmstart.json").write_text(f"{text}\n", encoding="utf-8")
-    unfinished.rename(out)
 
 
 def main(argv: Sequence[str]) -> None:

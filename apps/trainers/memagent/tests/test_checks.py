@@ -114,3 +114,12 @@ def test_the_cache_of_an_episode_does_not_grow_with_its_text(
     long = lines(rows(tmp_path / "b.jsonl", "x" * 64_000), checkpoint, max_chunks=None)
     assert short["kv"].found.split(" for an episode")[0] == long["kv"].found.split(" for an")[0]
     assert short["host"].found != long["host"].found
+
+
+def test_what_is_read_again_and_answered_early_is_in_the_rows(
+    tmp_path: Path, checkpoint: Path
+) -> None:
+    data = rows(tmp_path / "a.jsonl", "x" * 640)
+    assert "episodes of 8 rows" in lines(data, checkpoint)["host"].found
+    more = lines(data, checkpoint, callbacks=2, exit_confidence=0.9)["host"]
+    assert "episodes of 19 rows" in more.found

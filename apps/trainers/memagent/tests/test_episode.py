@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from turnwise.config import ConfigError
+from turnwise.engine.scripted import Reply
 from turnwise.testing import (
     ScriptedEngine,
     byte_policy,
@@ -189,6 +192,76 @@ async def test_what_is_kept_of_the_answer_is_told() -> None:
     kept, _ = await read("one", "two", "the third one", ANSWER)
     gone, _ = await read("the third", "two", "thirds", ANSWER)
     assert (kept.metrics["answer_kept"], gone.metrics["answer_kept"]) == (1.0, 0.0)
+
+
+async def test_a_turn_earns_what_its_memory_holds_more_of_the_facts() -> None:
+    one = replace(task(), facts=("the first part.", "a second"))
+    turns = ("The first part", "first part, a second", "a second", ANSWER)
+    episode, _ = await read(*turns, one=one, step_credit=0.5)
+    assert episode.credit == (0.25, 0.25, -0.25, 0.0) and episode.score == 1.0
+    forgot, _ = await read("the first part", "a second", "nothing", ANSWER, one=one, step_credit=1)
+    assert forgot.credit == (0.5, 0.0, -0.5, 0.0)
+    answers, _ = await read("a", "the third", "", ANSWER, step_credit=1.0)
+    assert answers.credit == (0.0, 1.0, 0.0, 0.0)
+    off, _ = await read(*turns, one=one)
+    assert off.credit == () and "credit" not in off.info
+
+
+async def test_a_turn_that_was_lost_has_no_credit() -> None:
+    episode, _ = await read("the third", fail("gone"), step_credit=1.0)
+    assert episode.score is None and episode.credit == ()
+
+
+async def test_earlier_sections_that_the_memory_speaks_of_are_read_once_more() -> None:
+    text = "alpha=beta. gamma-delta epsilon-zeta"
+    one = task(text, problem="Where is gamma?")
+    turns = ("zeta", "zeta", "other", "beta", "beta", ANSWER)
+    episode, engine = await read(*turns, one=one, callbacks=2)
+    *updates, final = prompts(engine)
+    shown = [below("section", prompt) for prompt in updates]
+    assert "".join(shown[:3]) == text
+    assert shown[3:] == [text[12:24], text[:12]]
+    assert below("notes", updates[4]) == "beta" == below("notes", final)
+    assert (episode.metrics["callbacks"], episode.metrics["sections"]) == (2, 3)
+    assert len(episode.segments) == 6
+
+
+async def test_nothing_is_read_again_that_no_word_leads_to() -> None:
+    for text in ("alpha beta gamma delta", "... ... ... ... ..."):
+        episode, engine = await read("mu", "mu", ANSWER, one=task(text), callbacks=3)
+        assert len(engine.calls) == 3 and episode.metrics["callbacks"] == 0
+
+
+def sure(text: str, each: float) -> Reply:
+    """A turn whose every token has this probability."""
+    ids = encode(f"{text}<|im_end|>")
+    return reply(ids, logprobs=[math.log(each)] * len(ids))
+
+
+async def test_reading_ends_with_an_answer_of_which_the_policy_is_sure() -> None:
+    turns = ("one", sure(ANSWER, 0.5), "third", sure(ANSWER, 0.95))
+    episode, engine = await read(*turns, exit_confidence=0.9)
+    assert len(engine.calls) == len(episode.segments) == 4
+    assert episode.ending.label == "finished" and episode.score == 1.0
+    assert (episode.metrics["early_exit"], episode.metrics["sections"]) == (1, 2)
+
+
+async def test_an_early_answer_is_asked_for_after_a_change_and_needs_an_answer() -> None:
+    turns = ("one", sure("none", 1.0), "one", "", "two", sure(ANSWER, 0.3), ANSWER)
+    episode, engine = await read(*turns, one=task(TEXT + "fourth part."), exit_confidence=0.9)
+    asked = ["<section>" not in prompt for prompt in prompts(engine)]
+    assert asked == [False, True, False, False, False, True, True]
+    assert episode.metrics["early_exit"] == 0 and episode.score == 1.0
+
+
+async def test_an_early_answer_that_is_cut_or_given_back_is_no_answer() -> None:
+    cut = sure(ANSWER * 2, 1.0)
+    episode, _ = await read(
+        "one", cut, "two", cut, "three", cut, ANSWER, exit_confidence=0.5, max_final_tokens=22
+    )
+    assert episode.metrics["early_exit"] == 0 and episode.score == 1.0
+    back, _ = await read("one", reply([1], finish="abort"), exit_confidence=0.5)
+    assert back.ending.label == "cancelled"
 
 
 def test_the_first_prompt_is_counted_with_a_whole_section_and_memory() -> None:

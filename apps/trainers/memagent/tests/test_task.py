@@ -8,6 +8,7 @@ import pytest
 from turnwise.config import ConfigError
 from turnwise.rows import Row
 
+from apps.trainers.memagent.method import METHOD
 from apps.trainers.memagent.reward import is_right, read_answer
 from apps.trainers.memagent.task import to_task
 
@@ -46,11 +47,24 @@ def test_labels_as_data_sets_write_them_are_answers(label: Any, answers: Any) ->
         {"metadata": {}},
         {"metadata": {"context": "  "}},
         {"metadata": {"context": ["Ann"]}},
+        {"metadata": {"context": "Ann.", "length": "9"}},
+        {"metadata": {"context": "Ann.", "facts": "Ann"}},
+        {"metadata": {"context": "Ann.", "facts": ["the"]}},
     ],
 )
 def test_a_row_that_is_no_task_is_refused_by_its_place(changes: Any) -> None:
     with pytest.raises(ConfigError, match=WHERE):
         to_task(row(**changes))
+
+
+def test_texts_with_more_sections_are_more_work() -> None:
+    method = METHOD(METHOD.Options(chunk_tokens=10))
+    said = [
+        to_task(row(metadata={"context": "x" * 400})),
+        to_task(row(metadata={"context": lambda: ["x"], "length": 1_000})),
+        to_task(row(metadata={"context": lambda: ["x"]})),
+    ]
+    assert [method.work(task) for task in said] == [10, 100, 0]
 
 
 def test_the_last_message_of_the_user_is_the_problem() -> None:

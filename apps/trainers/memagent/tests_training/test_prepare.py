@@ -18,7 +18,7 @@ from turnwise.testing.servers import FakeChat, in_a_thread, status
 
 from apps.trainers.memagent.data.building import Builder
 from apps.trainers.memagent.data.knowing import knows
-from apps.trainers.memagent.data.prepare import overlap, prepare
+from apps.trainers.memagent.data.prepare import Sorted, overlap, prepare
 from apps.trainers.memagent.data.sources import Item, read_items
 from apps.trainers.memagent.task import to_task
 
@@ -104,6 +104,20 @@ def test_hotpot_files_become_tasks_and_share_no_question(tmp_path: Path) -> None
     assert report == {"train": {"questions": 2, "answers": 2, "documents": 8}}
 
 
+def test_m17_a_dev_file_is_of_the_training_questions_and_of_no_test(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.json", [hotpot(n) for n in range(8)])
+    argv = ["--train", f"{train}", "--documents", "8", "--local-dir", f"{tmp_path}", "--dev"]
+    prepare([*argv, "3"])
+    dev, rest = (
+        [row["prompt"] for row in read(tmp_path / name)] for name in ("dev.jsonl", "train.jsonl")
+    )
+    assert (len(dev), len(rest)) == (3, 5) and not set(dev) & set(rest)
+    prepare([*argv, "3", "--seed", "2"])
+    assert [row["prompt"] for row in read(tmp_path / "dev.jsonl")] != dev
+    with pytest.raises(ConfigError, match="--dev 8: .* has 8 questions"):
+        prepare([*argv, "8"])
+
+
 def test_contexts_that_are_made_already_stay(tmp_path: Path) -> None:
     fields = {
         "prompt": [{"role": "user", "content": "Who?"}],
@@ -132,7 +146,13 @@ def test_a_question_with_two_answers_is_left_out_and_a_copy_is_one(
         "Question 1?",
         "Question 3?",
     ]
-    assert "2 copies, 1 with other answers" in capsys.readouterr().out
+    assert "2 a copy, 1 other answers" in capsys.readouterr().out
+    dropped = [(row["question"], row["why"]) for row in read(tmp_path / "dropped.jsonl")]
+    assert dropped == [
+        ("Question 1?", "a copy"),
+        ("Question 2?", "a copy"),
+        ("Question 2?", "other answers"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -183,6 +203,8 @@ def test_what_a_model_knows_is_left_out_and_is_asked_once(tmp_path: Path) -> Non
     assert len(endpoint.calls) - before == 6 - asked
     prompts = [row["prompt"] for row in read(tmp_path / "data" / "train.jsonl")]
     assert prompts == ["Question 0?", "Question 2?"]
+    [known] = read(tmp_path / "data" / "dropped.jsonl")
+    assert (known["id"], known["why"], known["file"]) == ("q1", "known", "train.json")
     with pytest.raises(ConfigError, match="is of the model m, not of n"):
         prepare([*argv[:-1], "n"])
 
@@ -194,10 +216,13 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         [*train, "--documents", "3", "--tokens", "100", "--tokenizer", "x"],
         [*train, "--tokens", "100"],
         [*train, "--known-model", "m"],
+        ["--eval", train[1], "--dev", "1"],
     ):
         with pytest.raises(ConfigError):
             prepare(argv)
 
 
 def test_overlap_counts_each_once() -> None:
-    assert overlap([item(1), item(2)], [item(2)]) == {"questions": 1, "answers": 1, "documents": 3}
+    found = {"questions": 1, "answers": 1, "documents": 3}
+    assert overlap(Sorted([item(1), item(2)], []), [item(2)]) == found
+    assert overlap(Sorted([item(1)], [(item(2), "a copy")]), [item(2)]) == found

@@ -367,7 +367,7 @@ def test_a_customer_that_slime_serves_must_be_in_its_file(look: Look, node: Path
     assert "sglang customer, but slime gets no sglang-config" in failed(table)[0]
     config = ("--sglang-config", str(engines))
     code, table = look("--tau.user.sglang", "costumer", *config)
-    assert "has no model costumer" in failed(table)[0]
+    assert "has no model 'costumer'; there are policy, customer" in failed(table)[0]
     code, table = look("--tau.user.sglang", "customer", *config)
     assert code == 0 and "slime serves customer" in table and "the customer costs nothing" in table
 

@@ -3,10 +3,12 @@
     ./pants run apps/trainers/toolorchestra/data:prepare -- --train data_slime_full.jsonl \
         --eval eval.jsonl --local-dir data
 
-1. Rows are read and checked (`sources`). Those of conversations (`func_call`) are counted by domain
-   and not written: their tasks come from `taubench`, not from a file.
+1. Rows are read and checked (`sources`). A conversation (`func_call`) becomes a customer where its
+   domain is one of tau2-bench's; in other domains, whose tools and data nobody published, it is
+   counted and not written.
 2. A training row whose task id or whose question an evaluation file has too is left out of the
-   training file; `overlap.json` lists them by task id, with each domain's count.
+   training file; `overlap.json` lists them by task id, with each domain's count, and what the
+   conversations that are not written share too.
 3. Each file becomes NAME.jsonl, one `{"prompt", "label", "metadata"}` a line.
 
 Files of other questions (a problem and its answer a row, without experts) are written too: their
@@ -78,6 +80,14 @@ def overlap(train: Sequence[Row], evaluation: Sequence[Row]) -> Overlap:
     return Overlap(by_id, tuple(by_text))
 
 
+def shared_foreign(train: Found, evaluation: Found) -> dict[str, int]:
+    """Training conversations that are not written and whose task ids an evaluation file has too,
+    by domain."""
+    seen = {eid for ids in evaluation.foreign.values() for eid in ids if eid}
+    counts = {name: sum(eid in seen for eid in ids) for name, ids in train.foreign.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
 def load(path: Path, models: Sequence[str] = ()) -> DataSet:
     """
     Raises:
@@ -120,7 +130,13 @@ def prepare(argv: Sequence[str]) -> None:
     plans = [(data, list(data.rows)) for data in evaluations]
     for data in trains:
         pairs = {one.path.stem: overlap(data.rows, one.rows) for one in evaluations}
-        report[data.path.stem] = {name: _report(one) for name, one in pairs.items()}
+        report[data.path.stem] = {
+            one.path.stem: {
+                **_report(pairs[one.path.stem]),
+                "not_written": shared_foreign(data.found, one.found),
+            }
+            for one in evaluations
+        }
         left_out = {row.where for one in pairs.values() for row in (*one.ids, *one.questions)}
         plans.append((data, [row for row in data.rows if row.where not in left_out]))
     try:
@@ -144,6 +160,12 @@ def prepare(argv: Sequence[str]) -> None:
                 f"{train} and {name}: {counts['by_id']} tasks of one id, {counts['by_question']}"
                 " more of one question; all left out of the first"
             )
+            if counts["not_written"]:
+                print(
+                    f"{train} and {name}: of the conversations left out"
+                    f" {sum(counts['not_written'].values())} are in both"
+                    f" ({_counted(counts['not_written'])})"
+                )
 
 
 def read_abilities(path: Path | None) -> dict[str, str]:
@@ -186,15 +208,20 @@ def _report(found: Overlap) -> dict[str, Any]:
 
 def _line(path: Path, data: DataSet, written: int) -> str:
     found = data.found
-    parts = [f"{path}: {written} questions of {found.read} rows"]
+    parts = [f"{path}: {written} of {found.read} rows"]
     shared = len(data.rows) - written
     parts += [f"{shared} of an evaluation file left out"] * bool(shared)
     if found.calls:
-        domains = ", ".join(f"{name} {count}" for name, count in sorted(found.calls.items()))
-        parts.append(f"{found.calls.total()} conversations left out ({domains})")
+        parts.append(f"{found.calls.total()} conversations ({_counted(found.calls)})")
+    if found.foreign:
+        counts = {name: len(ids) for name, ids in found.foreign.items()}
+        said = f"{sum(counts.values())} conversations left out ({_counted(counts)})"
+        parts.append(f"{said}: nobody has these domains' tools and data")
+    if found.customers:
+        said = f"customers by {_counted(found.customers)} in the rows"
+        parts.append(f"{said}: a run has its own, [toolorchestra.customer]")
     if found.unplayed:
-        lines = ", ".join(f"{model} {count}" for model, count in sorted(found.unplayed.items()))
-        parts.append(f"lines of other models left out: {lines}")
+        parts.append(f"lines of other models left out: {_counted(found.unplayed)}")
     if found.unanswered:
         parts.append(f"{found.unanswered} rows left out that nobody answers then")
     parts += [f"{found.pictures} rows with a picture left out"] * bool(found.pictures)
@@ -203,6 +230,10 @@ def _line(path: Path, data: DataSet, written: int) -> str:
     dropped = ", ".join(name for name, count in found.dropped_weights.items() if count)
     parts += [f"weights of no feature left out: {dropped}"] * bool(dropped)
     return "; ".join(parts)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
 def _check_names(sets: Sequence[DataSet]) -> None:

@@ -8,7 +8,7 @@
 | `metadata.model_mapping`        | `metadata.experts`: a role each; its tool is told by its name |
 | `metadata.tool_pricing`         | their prices, in US dollars per million tokens                |
 | `metadata.pref_vec`             | `metadata.preferences`                                        |
-| `metadata.category`             | `qa` is written; `func_call` is counted by its domain         |
+| `metadata.category`             | `qa` is a question, `func_call` a customer (`conversations`)  |
 
 FRAMES (`Prompt`, `Answer`) and HLE (`question`, `answer`, `image`) are read as they are published;
 keys are read in any case. What stands in `metadata` may stand at the top of a row as well, and be
@@ -32,10 +32,12 @@ from turnwise.config import ConfigError
 from turnwise.rows.checks import check_prompt, shown
 from turnwise.rows.files import Record, records
 
+from apps.trainers.toolorchestra.data.conversations import CATEGORY, customer, is_played
 from apps.trainers.toolorchestra.tables import (
     ACCURACY,
     COST,
     LATENCY,
+    QUESTION_TOOLS,
     ToolName,
     read_experts,
     read_preferences,
@@ -80,7 +82,9 @@ class Found:
 
     Attributes:
         read: Its rows.
-        calls: Conversations, by domain.
+        calls: Conversations that are written, by domain.
+        foreign: Task ids of conversations in domains that exist in the file alone, by domain.
+        customers: Models that rows name for the customer.
         turned: Negative weights of cost and latency.
         dropped_weights: Weights of no feature, by name.
         unplayed: Lines of tables with models that the run does not have, by model.
@@ -90,6 +94,8 @@ class Found:
 
     read: int = 0
     calls: Counter[str] = field(default_factory=Counter)
+    foreign: dict[str, list[str]] = field(default_factory=dict)
+    customers: Counter[str] = field(default_factory=Counter)
     turned: int = 0
     dropped_weights: Counter[str] = field(default_factory=Counter)
     unplayed: Counter[str] = field(default_factory=Counter)
@@ -98,7 +104,7 @@ class Found:
 
 
 def read_rows(path: Path, found: Found, models: Sequence[str] = ()) -> Iterator[Row]:
-    """The questions of a `.jsonl` or `.parquet` file; what else it has is counted in `found`.
+    """Questions and customers of a `.jsonl` or `.parquet` file; `found` counts what else it has.
 
     Args:
         models: Those that the run has; all where empty.
@@ -122,9 +128,8 @@ def _row(record: Record, found: Found, models: Sequence[str]) -> Row | None:
     facts = {**values, **inner}
     eid = str(facts.get("eid") or facts.get("id") or "")
     domain = str(facts.get("domain") or eid.partition("____")[0] if "____" in eid else "")
-    if facts.get("category", "qa") == "func_call":
-        found.calls[domain or "without a domain"] += 1
-        return None
+    if facts.get("category", "qa") == CATEGORY:
+        return _customer(facts, eid, domain, where, found, models)
     if values.get("image"):
         found.pictures += 1
         return None
@@ -146,10 +151,33 @@ def _row(record: Record, found: Found, models: Sequence[str]) -> Row | None:
     return Row(where, eid, domain, prompt, label, {**metadata, **table})
 
 
+def _customer(
+    facts: Mapping[str, Any], eid: str, domain: str, where: str, found: Found, models: Sequence[str]
+) -> Row | None:
+    if not is_played(domain):
+        found.foreign.setdefault(domain or "without a domain", []).append(eid)
+        return None
+    task_id = eid.partition("____")[2] or eid
+    metadata = customer(domain, task_id, _parsed(facts.get("example"), where), where)
+    table = _table(facts, where, found, models, tools=("call_expert",))
+    if table and not table["experts"]:
+        found.unanswered += 1
+        return None
+    found.calls[domain] += 1
+    if facts.get("user_llm"):
+        found.customers[str(facts["user_llm"])] += 1
+    name = f"{domain}____{task_id}"
+    return Row(where, name, domain, f"{domain} {task_id}", "", {"eid": name, **metadata, **table})
+
+
 def _table(
-    facts: Mapping[str, Any], where: str, found: Found, models: Sequence[str]
+    facts: Mapping[str, Any],
+    where: str,
+    found: Found,
+    models: Sequence[str],
+    tools: Sequence[ToolName] = QUESTION_TOOLS,
 ) -> dict[str, Any]:
-    """Experts and preferences of a row that has any."""
+    """Experts of these tools and preferences, of a row that has any."""
     mapping = _parsed(facts.get("model_mapping"), where)
     if not mapping:
         return {}
@@ -159,7 +187,7 @@ def _table(
     rows = [
         {"role": role, "tool": tool, "model": str(model), **_prices(pricing, str(model), where)}
         for role, model in mapping.items()
-        if (tool := _tool(str(role), where)) != "call_expert"
+        if (tool := _tool(str(role), where)) in tools
     ]
     found.unplayed.update(one["model"] for one in rows if models and one["model"] not in models)
     rows = [one for one in rows if not models or one["model"] in models]

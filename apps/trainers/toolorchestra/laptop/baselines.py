@@ -59,8 +59,8 @@ class Worth:
 async def fixed_routes(
     play: Play, tasks: Mapping[str, Task], tokenizer: Any, profile: tokendelta.Profile
 ) -> dict[str, Worth]:
-    """What leaders have that always ask the dearest who answers, the cheapest, any route with
-    equal chance, and the best route of each question, which nobody can know.
+    """What leaders have that always ask one who answers, by his place among the prices, any route
+    with equal chance, and the best route of each question, which nobody can know.
 
     Played through the episode loop with rules for experts, so that everything is deterministic and
     one episode a route is exact.
@@ -90,10 +90,13 @@ async def fixed_routes(
         return np.stack(await asyncio.gather(*asked))
 
     found = await asyncio.gather(*(ways(*item) for item in tasks.items()))
-    direct = [len(task.of("answer")) for task in tasks.values()]
+    # Of each question, what those who answer by themselves have, from cheap to dear.
+    direct = [of[: len(task.of("answer"))] for of, task in zip(found, tasks.values(), strict=True)]
     named = {
-        "always the dearest expert": [of[last - 1] for of, last in zip(found, direct, strict=True)],
-        "always the cheapest expert": [of[0] for of in found],
+        "always the dearest expert": [of[-1] for of in direct],
+        "always the second dearest": [of[-2:][0] for of in direct],
+        "always the second cheapest": [of[:2][-1] for of in direct],
+        "always the cheapest expert": [of[0] for of in direct],
         "a random route": [of.mean(axis=0) for of in found],
         CEILING: [of[of[:, 0].argmax()] for of in found],
     }

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from taubench.tau2 import task_by_id
 from turnwise.config import ConfigError
 from turnwise.rows.reader import read_rows
 
+from apps.trainers.toolorchestra.customer_task import CustomerTask
 from apps.trainers.toolorchestra.data.prepare import prepare
 from apps.trainers.toolorchestra.method import ToolOrchestraMethod
 from apps.trainers.toolorchestra.options import ToolOrchestraOptions
@@ -108,13 +110,82 @@ def test_training_tasks_of_an_evaluation_file_are_left_out_by_their_id(
     assert "2 tasks of one id, 1 more of one question" in capsys.readouterr().out
 
 
-def test_conversations_are_counted_by_domain_and_not_written(
+def conversation(eid: str, **metadata: Any) -> dict[str, Any]:
+    """A row of a conversation as it is published."""
+    given = {
+        "category": "func_call",
+        "model_mapping": {"expert-1": "M", "expert-2": "N"},
+        "pref_vec": {"accuracy": 1, "cost": 0.3, "expert-1": 2},
+        "user_llm": "gpt-5",
+        **metadata,
+    }
+    return published(eid, problem="", answer="", metadata=given)
+
+
+def test_a_conversation_becomes_a_customer_that_the_method_plays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = published("bank____1", metadata={"category": "func_call", "example": {"id": 1}})
-    run(tmp_path, "--train", write(tmp_path / "train.jsonl", published(), call))
-    assert len(read(tmp_path / "out/train.jsonl")) == 1
-    assert "1 conversations left out (bank 1)" in capsys.readouterr().out
+    task = task_by_id("mock", "create_task_1")
+    changed = {**task.raw, "ticket": "Another ticket."}
+    rows = [
+        conversation("mock____create_task_1", example=json.dumps(task.raw)),
+        conversation("mock____create_task_1", example=changed),
+        conversation("telecom____update_task_1", domain="mock"),
+        conversation("bank____1", example={"id": "1"}),
+    ]
+    run(tmp_path, "--train", write(tmp_path / "train.jsonl", *rows))
+    out = capsys.readouterr().out
+    assert "3 of 4 rows; 3 conversations (mock 3); 1 conversations left out (bank 1)" in out
+    assert "customers by gpt-5 3 in the rows: a run has its own" in out
+    model = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
+    method = ToolOrchestraMethod(ToolOrchestraOptions(models={"M": model, "N": model}))
+    loaded = read_rows(tmp_path / "out/train.jsonl", input_key="prompt", label_key="label")
+    same, other, third = [method.task(row) for row in loaded]
+    assert isinstance(same, CustomerTask) and isinstance(other, CustomerTask)
+    assert isinstance(third, CustomerTask) and third.task.id == "update_task_1"
+    assert same.task == task and same.task.task_set == "26.3"
+    assert (other.task.id, other.task.ticket) == (task.id, "Another ticket.")
+    assert [(one.role, one.tool, one.model) for one in same.experts] == [
+        ("expert-1", "call_expert", "M"),
+        ("expert-2", "call_expert", "N"),
+    ]
+    assert (same.experts[1].write_price, same.preferences["expert-1"]) == (0.2, 2)
+
+
+def test_conversations_that_two_files_share_are_told_by_task_id_written_or_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = [conversation(f"{name}____1") for name in ("bank", "law")]
+    train += [conversation(f"mock____{name}_task_1") for name in ("create", "update")]
+    test = [conversation("bank____1"), conversation("mock____update_task_1")]
+    run(
+        tmp_path,
+        "--train", write(tmp_path / "train.jsonl", *train),
+        "--eval", write(tmp_path / "test.jsonl", *test),
+    )  # fmt: skip
+    [row] = read(tmp_path / "out/train.jsonl")
+    assert row["metadata"]["task_id"] == "create_task_1"
+    [report] = read(tmp_path / "out/overlap.json")
+    found = report["train"]["test"]
+    assert found["ids"] == ["mock____update_task_1"] and found["not_written"] == {"bank": 1}
+    assert "of the conversations left out 1 are in both (bank 1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (conversation("mock____none"), "mock has no task 'none', and no example"),
+        (conversation("mock____1", example=[]), "example: expected a task"),
+        (conversation("mock____1", example={"id": "1"}), "is not a τ²-bench task"),
+        (
+            conversation("mock____1", example={"id": "2", "user_scenario": {"instructions": "x"}}),
+            "example: is task '2', the eid says '1'",
+        ),
+    ],
+)
+def test_a_conversation_without_its_task_is_refused(tmp_path: Path, row: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"train.jsonl:1: .*{words}"):
+        run(tmp_path, "--train", write(tmp_path / "train.jsonl", row))
 
 
 def test_questions_without_experts_have_those_of_the_run(tmp_path: Path) -> None:

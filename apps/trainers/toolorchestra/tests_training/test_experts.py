@@ -167,7 +167,7 @@ def test_fixed_routes_score_what_the_experts_are_worth() -> None:
 
     found, count = asyncio.run(scores())
     ceiling = found.pop(CEILING)
-    assert count == 5 and len(found) == 3 and max(found.values()) <= ceiling <= 1.0
+    assert count == 5 and len(found) == 5 and max(found.values()) <= ceiling <= 1.0
 
 
 def test_a_baseline_is_not_made_of_lost_episodes(monkeypatch: pytest.MonkeyPatch) -> None:

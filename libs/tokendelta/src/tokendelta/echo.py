@@ -11,7 +11,9 @@ for what stands in this list, and nothing else:
 4. calls whose arguments are no JSON object, moved behind the others;
 5. the reasoning left out, or written between the think tags in front of the text;
 6. ids of calls left out;
-7. a stop string, which the engine took away, put back at the end.
+7. a stop string, which the engine took away, put back at the end;
+8. the handle left out: a name of the turn, under the key `handle`, that its client was given to
+   send back. One that names no turn, or another, is no echo of this one.
 
 That one text holds the other never makes an echo. Keys of a message other than its text, reasoning
 and calls are not compared: clients add their own.
@@ -27,8 +29,10 @@ from typing import Any
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
-# By what the closer of two echoes is known: ids before reasoning.
-_IDS, _REASONING = 2, 1
+HANDLE = "handle"
+
+# By what the closer of two echoes is known: its handle before ids, and those before reasoning.
+_HANDLE, _IDS, _REASONING = 4, 2, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +40,25 @@ class Said:
     """What a turn says, by the rules above: equal for every way to write it down.
 
     `calls` are (name, arguments) in order, those with broken arguments last; `ids` belong to them,
-    "" where there is none.
+    "" where there is none. `written` is the text with the whitespace that stands around it.
     """
 
     text: str
     reasoning: str
     calls: tuple[tuple[str, str], ...]
     ids: tuple[str, ...]
+    written: str
+    handle: str = ""
+
+    def with_stops(self, stops: Sequence[str]) -> set[str]:
+        """The text as clients write it that put one of these stop strings back."""
+        return {(text + stop).strip() for stop in stops for text in (self.text, self.written)}
 
 
 def said(message: Mapping[str, Any], tags: tuple[str, str]) -> Said:
     """What an assistant message says. `tags` open and close reasoning that stands in the text."""
-    text = text_of(message.get("content")).strip()
+    written = text_of(message.get("content"))
+    text = written.strip()
     reasoning = next(
         (r for f in REASONING_FIELDS if isinstance(r := message.get(f), str) and r), ""
     )
@@ -55,9 +66,16 @@ def said(message: Mapping[str, Any], tags: tuple[str, str]) -> Said:
     if not reasoning and text.startswith(opening):
         inner, found, rest = text[len(opening) :].partition(closing)
         if found:
-            reasoning, text = inner, rest.strip()
+            reasoning, text, written = inner, rest.strip(), rest
     calls, ids = _calls(message.get("tool_calls") or ())
-    return Said(text, reasoning.strip(), calls, ids)
+    return Said(text, reasoning.strip(), calls, ids, written, str(message.get(HANDLE) or ""))
+
+
+def without_handle(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message as a template is to see it."""
+    if HANDLE not in message:
+        return message
+    return {key: value for key, value in message.items() if key != HANDLE}
 
 
 def echo(sent: Said, told: Said, stops: Sequence[str] = ()) -> int | None:
@@ -67,13 +85,16 @@ def echo(sent: Said, told: Said, stops: Sequence[str] = ()) -> int | None:
     """
     if sent.calls != told.calls:
         return None
-    if sent.text != told.text and told.text not in {(sent.text + stop).strip() for stop in stops}:
+    if sent.text != told.text and told.text not in sent.with_stops(stops):
+        return None
+    if told.handle and told.handle != sent.handle:
         return None
     if told.reasoning and told.reasoning != sent.reasoning:
         return None
     if any(b and a and a != b for a, b in zip(sent.ids, told.ids, strict=True)):
         return None
-    closeness = _IDS if any(told.ids) and told.ids == sent.ids else 0
+    closeness = _HANDLE if told.handle else 0
+    closeness += _IDS if any(told.ids) and told.ids == sent.ids else 0
     return closeness + (_REASONING if told.reasoning == sent.reasoning else 0)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from tokendelta import answering
 from tokendelta._core import CHECKED
 from tokendelta.call_ids import ids_by_sent, with_own_ids
+from tokendelta.echo import without_handle
 from tokendelta.errors import MessageError, StateError
 from tokendelta.history import Histories, Node, Path, key_of
 from tokendelta.inputs import check_choice, checked_scores, raise_refused, side_streams
@@ -159,7 +160,9 @@ class Tree:
 
         ids, logprobs, finish and side are those of `Session.append_sampled`.
 
-        message      the turn as it is sent to the client; the decoded ids if None.
+        message      the turn as it is sent to the client; the decoded ids if None. A `handle` in it
+                     is a name that the client may send back, by which the turn is told from others
+                     that say the same; templates do not see it.
         own          the same as the template is to see it, if that is another: with the ids of
                      calls that the model wrote, say, in place of the caller's handles.
         stops        stop strings that are in the ids and were taken off the message.
@@ -175,6 +178,7 @@ class Tree:
         segment, count = slot.segment, len(sampled)
         assert segment.tokens.size == slot.prompt, "an open turn has its segment for itself"
         given = [sent for sent in (message, own) if sent is not None]
+        given = [without_handle(sent) for sent in given]
         shown = check_messages(given, "commit, turn", slot.number, _SAID)[-1] if given else None
         key = None if message is None else key_of(message, 0)
         rows = side_streams(side, count, slot.number)
@@ -332,7 +336,8 @@ class Tree:
 
     def _checked(self, messages: Sequence[Message]) -> Messages:
         """Messages as the template is to see them: arguments decoded, ids of calls the model's."""
-        checked = check_messages(messages, "prepare, turn", len(self._slots))
+        plain = [without_handle(one) if isinstance(one, Mapping) else one for one in messages]
+        checked = check_messages(plain, "prepare, turn", len(self._slots))
         if self._own_ids:
             checked = [with_own_ids(message, self._own_ids) for message in checked]
         return by_policy(self._record, checked, len(self._slots))

@@ -163,6 +163,9 @@ class Episode:
         metrics: Numbers of this episode (turns, tool calls, parse errors by kind, ...).
         info: JSON-able facts for the trace (reward parts, dropped calls, the user's name, ...).
         wall_s: Seconds from start to end.
+        credit: What each segment earns beside the score, in their order: it is compared with that
+            of the group's segments at the same place (`turnwise.group.credit_advantages`). Empty
+            where every segment earns the score alone, and where there is no score.
     """
 
     rollout_id: str
@@ -175,12 +178,20 @@ class Episode:
     metrics: Mapping[str, float] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
     wall_s: float = 0.0
+    credit: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.score is not None:
             object.__setattr__(self, "score", as_score(self.score))
         if (self.score is not None) != self.ending.by_policy:
             raise ValueError(f"score {self.score!r} with ending {self.ending.label!r}")
+        if self.credit:
+            if self.score is None or len(self.credit) != len(self.segments):
+                raise ValueError(
+                    f"credit for {len(self.credit)} segments, found {len(self.segments)} and score"
+                    f" {self.score!r}"
+                )
+            object.__setattr__(self, "credit", tuple(map(as_score, self.credit)))
 
 
 def as_score(value: object) -> float:

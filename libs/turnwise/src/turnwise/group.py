@@ -45,6 +45,8 @@ class Group:
         scores_G: float64[G], NaN where unscored.
         advantages_G: float64[G], NaN where unscored.
         drop: The reason the group is left out, None if it is kept.
+        credits_G: float64[S] of each member with S segments, what `credit_advantages` adds to
+            them; float64[0] where its episode gives no credit.
     """
 
     group_id: str
@@ -52,6 +54,13 @@ class Group:
     scores_G: NDArray[np.float64]
     advantages_G: NDArray[np.float64]
     drop: Drop | None
+    credits_G: tuple[NDArray[np.float64], ...]
+
+    def segment_advantages(self, member: int) -> NDArray[np.float64]:
+        """float64[S], the advantage of each segment of a member."""
+        whole = np.full(len(self.episodes[member].segments), self.advantages_G[member])
+        credit = self.credits_G[member]
+        return whole + credit if credit.size else whole
 
 
 def advantages(
@@ -74,6 +83,37 @@ def advantages(
         return centred
     normalised: NDArray[np.float64] = centred / (_std(scored) + STD_EPSILON)
     return normalised
+
+
+def credit_advantages(
+    credit_G: Sequence[Sequence[float]], *, std_normalization: bool = True
+) -> tuple[NDArray[np.float64], ...]:
+    """What a segment's credit adds to the advantage of its episode.
+
+    The k-th segments of a group's members are compared with each other, as their scores are: each
+    loses the mean of the members that have a k-th one, and is divided by their deviation if asked.
+    So a reward for one turn says nothing about the turns around it, whatever those earn.
+
+    Args:
+        credit_G: `Episode.credit` of each member, of any lengths.
+
+    Returns:
+        float64[S] of each member, as long as its credit.
+    """
+    found = [np.array(credit, dtype=np.float64) for credit in credit_G]
+    for place in range(max(map(len, credit_G), default=0)):
+        members = [credit for credit in found if len(credit) > place]
+        at_place = np.array([credit[place] for credit in members])
+        for credit, value in zip(
+            members, advantages(at_place, std_normalization=std_normalization), strict=True
+        ):
+            credit[place] = value
+    return tuple(found)
+
+
+def tells(credits_G: Sequence[NDArray[np.float64]]) -> bool:
+    """Whether any segment's credit differs from that of its place."""
+    return any(bool((np.abs(credit) > MIN_STD).any()) for credit in credits_G)
 
 
 def drop_reason(scores_G: NDArray[np.float64], *, require_spread: bool = True) -> Drop | None:
@@ -155,12 +195,16 @@ def _make_group(
         [math.nan if episode.score is None else episode.score for episode in episodes],
         dtype=np.float64,
     )
+    credits_G = credit_advantages(
+        [episode.credit for episode in episodes], std_normalization=std_normalization
+    )
     return Group(
         group_id=group_id,
         episodes=tuple(episodes),
         scores_G=scores_G,
         advantages_G=advantages(scores_G, std_normalization=std_normalization),
-        drop=drop_reason(scores_G, require_spread=require_spread),
+        drop=drop_reason(scores_G, require_spread=require_spread and not tells(credits_G)),
+        credits_G=credits_G,
     )
 
 

@@ -21,7 +21,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar, get_args
 
@@ -34,6 +34,7 @@ from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 from turnwise.inflight import REGISTRY, playing
 from turnwise.objective import Objective
 from turnwise.policy import AnyPolicy, Policy
+from turnwise.replay import CALLS, Replay
 from turnwise.rollout import Rollout, unplayed
 from turnwise.rounds import own_round
 from turnwise.rows import Row
@@ -106,8 +107,8 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             slime's own have other versions of them, or none.
         shipped: The folder of the policy that `--hf-checkpoint shipped` names.
         preset: The file of options that local training has where no `--config` is given.
-        compared: Numbers of `Episode.metrics` that local training compares before and after beside
-            the score.
+        compared: Numbers of `Episode.metrics` that are compared beside the score: before and after
+            training, and between two evaluations.
         may_change: Options that say nothing about what is played, `section.key` by field name: a
             run that goes on may be given them anew.
         options: The run's.
@@ -195,9 +196,19 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             " --eval-prompt-data"
         )
 
+    def curves(self) -> Mapping[str, Sequence[Row]]:
+        """Further tasks of its own that local training plays once at its end, by what they differ
+        in: `{"length": rows}`. The points are named by `metadata["part"]` of the rows, in order."""
+        return {}
+
     def about(self) -> str:
         """What its tasks are, in the plural: `retail tasks with the compact prompt`."""
         return "tasks"
+
+    def work(self, task: TaskT) -> float:
+        """How long an episode of the task takes compared with others, in any unit: of those that
+        wait to be played the longest are started first, where the backend is ours to schedule."""
+        return 0.0
 
     def prompt_tokens(self, tasks: Sequence[TaskT], profile: tokendelta.Profile) -> int:
         """Tokens of the longest first prompt of these tasks; 0 where it is not known before."""
@@ -250,6 +261,18 @@ async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyP
     if (boundary := episode.ending.boundary) is not None:
         REGISTRY.failed(boundary, episode.ending.error or "")
     return episode
+
+
+async def play_recorded(
+    method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyPolicy
+) -> Episode:
+    """`play`, with what services answered in the episode's `info`, so that it can be played again.
+
+    That is what the method asks through `Rollout.replay`.
+    """
+    kept = Replay()
+    episode = await play(method, replace(rollout, replay=kept), policy)
+    return replace(episode, info={**episode.info, CALLS: kept.calls}) if kept.calls else episode
 
 
 async def _play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyPolicy) -> Episode:
@@ -306,6 +329,12 @@ def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:
 def method_name(cls: type[Method[Any, Any]]) -> str:
     """What run folders and sections call the method: its `name`, else its class in snake case."""
     return cls.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+
+
+def import_name(cls: type[Method[Any, Any]]) -> str:
+    """By which `find_method` finds the class."""
+    found = re.fullmatch(r"apps\.trainers\.(\w+)\.method", cls.__module__)
+    return found[1] if found else f"{cls.__module__}:{cls.__qualname__}"
 
 
 def make_method(name: str, options: Mapping[str, Any]) -> Method[Any, Any]:

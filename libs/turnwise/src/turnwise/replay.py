@@ -15,6 +15,9 @@ from typing import Any
 
 from turnwise.episode import Boundary, BoundaryError
 
+CALLS = "service_calls"
+"""In an episode's `info`: what `Replay.calls` was at its end."""
+
 
 class Replay:
     """Answers of services by the name of who was asked."""

@@ -58,8 +58,12 @@ async def run_rollouts(
     ledger: Ledger,
     concurrency: int,
     on_episode: Callable[[Episode], None] | None = None,
+    work: Callable[[TaskT], float] | None = None,
 ) -> list[Episode]:
     """Runs every rollout, at most `concurrency` at a time; returns episodes in the given order.
+
+    Those whose tasks have the most `work` (`Method.work`) are started first, so that none of them
+    is what all others wait for; else the given order holds.
 
     An episode whose task is cancelled by itself is cancelled alone.
 
@@ -87,11 +91,32 @@ async def run_rollouts(
 
     try:
         async with asyncio.TaskGroup() as group:
-            for index, rollout in enumerate(rollouts):
+            for index, rollout in longest_first(list(enumerate(rollouts)), work):
                 group.create_task(run_one(index, rollout), name=rollout.rollout_id)
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [episode for episode in episodes if episode is not None]
+
+
+def longest_first(
+    rollouts: Sequence[tuple[int, Rollout[TaskT]]], work: Callable[[TaskT], float] | None
+) -> list[tuple[int, Rollout[TaskT]]]:
+    """Numbered rollouts by the work of their tasks, the most first; equal ones as given."""
+    if work is None:
+        return list(rollouts)
+    return sorted(rollouts, key=lambda one: -work(one[1].task))
+
+
+def waiting_s(ended: Sequence[float], concurrency: int) -> float:
+    """How long a place for an episode stood empty, on average, until the last episode ended.
+
+    Args:
+        ended: When each episode did, in seconds of any clock.
+        concurrency: Places. A place is taken again as long as episodes are left, so the last to end
+            are those after which it stays empty.
+    """
+    last = sorted(ended)[-concurrency:]
+    return max(last, default=0.0) - sum(last) / max(len(last), 1)
 
 
 def unplayed(rollout: Rollout[TaskT], ending: Ending) -> Episode:

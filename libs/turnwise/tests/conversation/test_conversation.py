@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 from turnwise.conversation import Conversation, Overflow, ToolCall, Turn
+from turnwise.conversation.clock import play_within
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, Ending, Limit
 from turnwise.models.client import ChatClient
 from turnwise.models.config import ChatConfig
@@ -238,6 +240,37 @@ def test_the_markers_are_those_of_the_policys_tokenizer_and_all_known_ones_of_an
     policy = EndpointPolicy(client=ChatClient(config, boundary=Boundary.ENGINE))
     of_endpoint = Conversation(policy, rollout()).markers
     assert of_endpoint.plain("a <|im_end|> b </s> c") == "a < |im_end|> b < /s> c"
+
+
+async def test_an_episode_s_time_is_lost_to_whom_it_waited_for_and_other_timeouts_are_errors() -> (
+    None
+):
+    waiting_for = Boundary.ENGINE
+
+    async def late() -> Ending:
+        nonlocal waiting_for
+        waiting_for = Boundary.USER
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def failing() -> Ending:
+        raise BoundaryError(Boundary.JUDGE, "gone")
+
+    async def finishing() -> Ending:
+        return Ending.finished()
+
+    async def broken() -> Ending:
+        raise TimeoutError("of its own")
+
+    def named() -> Boundary:
+        return waiting_for
+
+    lost = await play_within(0.01, late, named)
+    assert lost.label == "lost:user" and "more than 0.01 s" in (lost.error or "")
+    assert (await play_within(60, failing, named)).label == "lost:judge"
+    assert await play_within(60, finishing, named) == Ending.finished()
+    with pytest.raises(TimeoutError, match="of its own"):
+        await play_within(60, broken, named)
 
 
 async def test_a_turn_that_was_aborted_before_its_first_token_has_no_weights_and_no_cache() -> None:

@@ -1,13 +1,15 @@
 """Groups: baselines on scored members, over rollouts, and the reasons to drop one."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
-from turnwise.group import Drop, advantages, drop_reason, make_groups
+from turnwise.group import Drop, advantages, credit_advantages, drop_reason, make_groups
 
 NAN = math.nan
 
@@ -88,3 +90,43 @@ def test_scored_advantages_sum_to_zero_and_keep_the_order(scores: list[float]) -
         assert abs(result[mask].sum()) < 1e-6 * mask.sum()
         order = np.argsort(scores_G[mask], kind="stable")
         assert (np.diff(result[mask][order]) >= 0).all()
+
+
+def test_a_segments_credit_is_compared_with_those_at_its_place_alone() -> None:
+    found = credit_advantages([(0.0, 1.0, 5.0), (), (1.0, 0.0), (0.5,)], std_normalization=False)
+    assert [credit.tolist() for credit in found] == [[-0.5, 0.5, 0.0], [], [0.5, -0.5], [0.0]]
+    scaled = credit_advantages([(0.0, 1.0), (1.0, 0.0)])
+    np.testing.assert_allclose(scaled, [[-(0.5**0.5), 0.5**0.5], [0.5**0.5, -(0.5**0.5)]], 1e-5)
+
+
+@given(st.lists(st.lists(st.floats(-5, 5), max_size=5), max_size=6))
+def test_credit_at_a_place_sums_to_zero(credit_G: list[list[float]]) -> None:
+    found = credit_advantages(credit_G, std_normalization=False)
+    assert [len(credit) for credit in found] == [len(credit) for credit in credit_G]
+    for place in range(5):
+        assert abs(sum(credit[place] for credit in found if len(credit) > place)) < 1e-9
+
+
+def test_the_advantage_of_a_segment_is_its_episodes_and_its_own() -> None:
+    segments: Any = (None, None)
+    finished = Ending.finished()
+    credits: list[Any] = [(0.0, 1.0), (0.0, 0.0), ()]
+    scores = [1.0, 0.0, 0.5]
+    members = [
+        Episode(f"{n}", "g", "t", segments, finished, score, (), credit=credit)
+        for n, (score, credit) in enumerate(zip(scores, credits, strict=True))
+    ]
+    [group] = make_groups(members, std_normalization=False)
+    found = [group.segment_advantages(member).tolist() for member in range(3)]
+    assert found == [[0.5, 1.0], [-0.5, -1.0], [0.0, 0.0]]
+    [tied] = make_groups([replace(one, score=1.0) for one in members])
+    assert tied.drop is None
+    [alike] = make_groups([replace(one, score=1.0, credit=(0.3, 0.3)) for one in members])
+    assert alike.drop is Drop.ZERO_STD
+
+
+@pytest.mark.parametrize("credit", [(1.0,), (math.nan, 0.0), (True, 0.0)])
+def test_credit_that_fits_no_segments_is_refused(credit: Any) -> None:
+    segments: Any = (None, None)
+    with pytest.raises(ValueError, match="credit for 1 segments|a score must be"):
+        Episode("r", "g", "t", segments, Ending.finished(), 1.0, (), credit=credit)

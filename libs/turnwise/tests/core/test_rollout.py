@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 from turnwise.ledger import Ledger
-from turnwise.rollout import Rollout, derive_seed, run_rollouts
+from turnwise.rollout import Rollout, derive_seed, run_rollouts, waiting_s
 
 
 def rollouts(count: int) -> list[Rollout[int]]:
@@ -40,6 +40,27 @@ async def test_no_more_than_the_given_number_runs_at_a_time() -> None:
 
     await run_rollouts(rollouts(20), run, ledger=Ledger(), concurrency=3)
     assert peak == 3
+
+
+async def test_the_longest_start_first_and_come_back_in_the_given_order() -> None:
+    started = []
+
+    async def run(rollout: Rollout[int]) -> Episode:
+        started.append(rollout.task)
+        return finished(rollout)
+
+    given = rollouts(6)
+    episodes = await run_rollouts(
+        given, run, ledger=Ledger(), concurrency=1, work=lambda task: task % 3
+    )
+    assert started == [2, 5, 1, 4, 0, 3]
+    assert [episode.rollout_id for episode in episodes] == [one.rollout_id for one in given]
+
+
+def test_waiting_is_what_a_place_stood_empty_until_the_last_one_ended() -> None:
+    assert waiting_s([1.0, 2.0, 3.0, 9.0], 2) == 3.0
+    assert waiting_s([4.0, 9.0, 5.0], 8) == 3.0
+    assert waiting_s([4.0], 1) == waiting_s([], 4) == 0.0
 
 
 async def test_a_lost_episode_harms_no_other() -> None:

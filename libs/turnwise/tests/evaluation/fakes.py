@@ -20,6 +20,7 @@ from turnwise.method import Method, MethodOptions, Services
 from turnwise.policy import AnyPolicy
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
+from turnwise.run.metrics import Picture
 
 Json = dict[str, Any]
 
@@ -38,6 +39,7 @@ class Echo(Method[EchoOptions, Row]):
 
     Options = EchoOptions
     name = "echo"
+    compared = ("right",)
     may_change = frozenset({"lose"})
     seen: ClassVar[list[Row]] = []
     played: ClassVar[list[str]] = []
@@ -64,6 +66,10 @@ class Echo(Method[EchoOptions, Row]):
     async def baselines(self, tasks: Any, tokenizer: Any, profile: Any) -> Mapping[str, float]:
         return {"silence": 0.0}
 
+    def pictures(self) -> Sequence[Picture]:
+        points = {"silence": (0.0, 0.0)}
+        return [Picture(title="Right by tokens", x="sampled_tokens", y="right", points=points)]
+
     def claim(self, split: str, *, shipped: bool) -> tuple[str, ...]:
         return (f"Echoes of {split}.",)
 
@@ -83,7 +89,8 @@ class Echo(Method[EchoOptions, Row]):
                 raise BoundaryError(Boundary.SANDBOX, "no process")
             said = getattr(turn, "text", "")
             right = said == (self.options.wish or str(rollout.task.label))
-            return talk.episode(turn.ending or Ending.finished(), float(right))
+            metrics = {"right": float(right)}
+            return talk.episode(turn.ending or Ending.finished(), float(right), metrics=metrics)
 
 
 class Words(Benchmark):

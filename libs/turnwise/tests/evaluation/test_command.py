@@ -16,7 +16,7 @@ from turnwise.evaluation.benchmark import Benchmark
 from turnwise.evaluation.command import evaluate_benchmark, evaluate_method
 from turnwise.run.lock import locked
 
-from evaluation.fakes import Echo, Words, echo, means, rows, summary
+from evaluation.fakes import Echo, Json, Words, echo, means, rows, summary
 
 
 def test_a_method_is_evaluated_on_tasks_of_its_own(
@@ -38,6 +38,8 @@ def test_a_method_is_evaluated_on_tasks_of_its_own(
     assert "silence scores 0.000" in out and "Echoes of held-out" in out
     page = (folder / "report.html").read_text()
     assert "Every rollout accounted for" in page and "silence" in page
+    assert "Right by tokens of p (echo), silence" in page
+    assert set(row["compared"]["right"]) == set(row["scores"])
 
 
 def test_any_metadata_reaches_the_method_and_a_label_may_be_any_json_value(
@@ -201,6 +203,34 @@ def test_a_benchmark_grades_outputs_and_the_methods_reward_is_a_metric(
     assert [row["metrics"]["method_score"] for row in found.values()] == [0.0, 1.0, 0.0]
     assert (found["a-1"]["output"], found["a-1"]["vote"], found["a-1"]["by"]) == ("a", "a", "text")
     assert (found["a-3"]["boundary"], found["a-3"]["error"]) == ("judge", "who knows")
+
+
+def test_a_checkpoint_is_evaluated_on_the_method_s_own_tasks_as_training_evaluates_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = tmp_path / "laptop.toml"
+    preset.write_text('lr = 1e-3\nrollout-max-response-len = 9\n[echo]\nwish = "b"\n')
+    monkeypatch.setattr(Echo, "preset", preset)
+
+    def resolved(*argv: str) -> Json:
+        assert evaluate_method(Echo, ["--dry-run", *argv]) == 0
+        found: Json = json.loads(capsys.readouterr().out)
+        return found
+
+    found = resolved("--hf-checkpoint", "p")
+    limits = (found["max_response_len"], found["max_context_len"], found["trials"])
+    assert limits == (9, 1024, 4) and found["echo"]["wish"] == "b"
+    found = resolved("--hf-checkpoint", "p", "--wish", "c", "--max-response-len", "7")
+    assert (found["max_response_len"], found["echo"]["wish"]) == (7, "c")
+    data = tmp_path / "a.jsonl"
+    for other in (
+        ["--hf-checkpoint", "p", "--prompt-data", str(data)],
+        ["--hf-checkpoint", "p", "--method-config", str(tmp_path / "own.toml")],
+        ["--base-url", "http://b/v1", "--model", "m"],
+    ):
+        (tmp_path / "own.toml").write_text("")
+        found = resolved(*other)
+        assert (found["max_response_len"], found["echo"]["wish"]) == (512, "")
 
 
 class Loud(Echo):

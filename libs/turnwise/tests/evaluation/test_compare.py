@@ -12,7 +12,7 @@ from turnwise.evaluation.command import evaluate_benchmark
 from turnwise.evaluation.folder import EvalFolder
 from turnwise.evaluation.results import conclude
 
-from evaluation.fakes import Words, echo, summary, write_run
+from evaluation.fakes import Words, echo, rows, summary, write_run
 
 Scores = dict[str, list[float | None]]
 
@@ -119,7 +119,13 @@ def test_an_evaluation_is_compared_with_another_as_it_ends(
     assert echo(tmp_path / "b", "--compare-with", str(tmp_path / "a")) == 0
     said = summary(tmp_path / "b")["compared"]
     assert said.startswith("Against a: +66.7 points, paired over 3 tasks")
-    assert said in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert said in out
+    change = "right 0.333 ± 0.33 -> 1 ± 0, +0.667 ± 0.33 (+2.0 standard errors), against a"
+    assert summary(tmp_path / "b")["notes"][-1] == change
+    (row,) = rows(tmp_path / "b", "metrics.jsonl")
+    (picture,) = row["pictures"]
+    assert picture["points"]["silence"] == [0.0, 0.0] and picture["points"]["a"][1] < 0.4
     # A run without tasks.jsonl, such as a training's, is paired by the tasks' names.
     (tmp_path / "a" / "tasks.jsonl").unlink()
     assert echo(tmp_path / "c", "--compare-with", str(tmp_path / "a")) == 0

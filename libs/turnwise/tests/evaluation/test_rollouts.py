@@ -21,6 +21,11 @@ def test_first_trials_of_all_tasks_come_first_and_scored_ones_not_at_all() -> No
     assert len({r.seed for r in found}) == 5
 
 
+def test_of_a_trial_the_longest_come_first() -> None:
+    found = missing_rollouts(TASKS, 2, seed=7, scored=(), work=lambda task: task % 3)
+    assert [r.rollout_id for r in found] == ["b#0", "a#0", "c#0", "b#1", "a#1", "c#1"]
+
+
 def test_a_trials_seed_does_not_depend_on_what_else_is_missing() -> None:
     whole = {r.rollout_id: r.seed for r in missing_rollouts(TASKS, 2, seed=7, scored=())}
     rest = {r.rollout_id: r.seed for r in missing_rollouts(TASKS, 2, seed=7, scored={("a", 0)})}

@@ -11,7 +11,7 @@ import aiohttp
 from turnwise.engine.scripted import Reply
 from turnwise.gateway import Bounds, Gateway, Record
 from turnwise.rollout import Rollout
-from turnwise.testing import ScriptedEngine, byte_policy, say
+from turnwise.testing import ScriptedEngine, byte_policy, decode, say
 
 TOOLS = [
     {
@@ -86,3 +86,11 @@ def events(data: bytes) -> list[Any]:
     """The data of server-sent events; the end mark of Chat Completions as it is."""
     lines = [line[6:] for line in data.decode().splitlines() if line.startswith("data: ")]
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
+
+
+def trained(client: Client) -> list[str]:
+    """The text that each segment trains."""
+    return [
+        decode(sample.ids[sample.prompt_length :][sample.loss_mask == 1])
+        for sample in client.record.samples().samples
+    ]

@@ -137,7 +137,8 @@ async def test_responses_streams_what_it_answers() -> None:
 @pytest.mark.parametrize(
     ("path", "field", "body"),
     [
-        ("messages", "stop_sequences", {"messages": [USER], "stop_sequences": ["x"]}),
+        ("messages", "stop_sequences", {"messages": [USER], "stop_sequences": [""]}),
+        ("messages", "output_format.type", {"messages": [USER], "output_format": {"type": "xml"}}),
         ("messages", "tool_choice", {"messages": [USER], "tool_choice": {"type": "all"}}),
         (
             "messages",
@@ -222,3 +223,59 @@ async def test_what_an_answer_repeats_of_a_request_may_hold_anything() -> None:
             "responses", {"input": "x", "metadata": {"a": "\ud800"}}
         )
         assert status == 200 and json.loads(data)["metadata"] == {"a": "\ud800"}
+
+
+def spoiled(value: Any, key: str) -> Any:
+    """The same with the last digit of every such handle changed."""
+    if isinstance(value, dict):
+        return {
+            name: inner[:-1] + ("0" if inner[-1] != "0" else "1")
+            if name == key and isinstance(inner, str)
+            else spoiled(inner, key)
+            for name, inner in value.items()
+        }
+    return [spoiled(one, key) for one in value] if isinstance(value, list) else value
+
+
+HANDLES = [
+    (0, "id"),
+    (1, "id"),
+    (1, "signature"),
+    (2, "id"),
+    (2, "call_id"),
+    (2, "encrypted_content"),
+]
+
+
+@pytest.mark.parametrize(("number", "key"), HANDLES)
+@pytest.mark.parametrize("forge", [True, False])
+async def test_a_forged_handle_makes_a_turn_text_from_outside(
+    number: int, key: str, forge: bool
+) -> None:
+    path, history, tools, more, grow = DIALECTS[number]
+    async with serving("<think>\nhm\n</think>\n\n" + TEXT, "two") as client:
+        body = {history: [USER], "tools": tools, **more}
+        _, _, data = await client.post(path, body)
+        said = json.loads(data)
+        assert json.dumps(said).count(f'"{key}"')
+        told = spoiled(said, key) if forge else said
+        status, _, data = await client.post(path, {**body, history: grow([USER], told)})
+        assert status == 200, data
+        assert len(client.record.samples().samples) == (2 if forge else 1)
+        assert bool(client.record.metrics()["forged_handles"]) is forge
+        shown = decode(client.engine.calls[1].prompt_ids)
+        assert "handle" not in shown and client.record.metrics()["turns"] == 2
+
+
+async def test_an_items_id_tells_turns_that_say_the_same_and_a_clients_own_says_nothing() -> None:
+    async with serving(*["same"] * 2, "a", "b", "c") as client:
+        said = []
+        for _ in range(2):
+            _, _, data = await client.post("responses", {"input": [USER]})
+            said += json.loads(data)["output"]
+        for item in (said[0], said[1], {**said[1], "id": "msg_of_the_client"}):
+            await client.post("responses", {"input": [USER, item, USER]})
+        first, second = (call.session_id for call in client.engine.calls[2:4])
+        assert first == client.engine.calls[0].session_id
+        assert second == client.engine.calls[1].session_id
+        assert client.record.metrics()["forks"] == 2 and len(client.record.samples().samples) == 3

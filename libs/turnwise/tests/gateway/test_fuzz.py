@@ -19,7 +19,8 @@ KEYS = (
     " tool_call_id id function name arguments call_id output input_schema parameters properties"
     " tool_use_id max_tokens stream stream_options model n stop reasoning_content summary thinking"
     " tool_use tool_result function_call function_call_output message reasoning user assistant"
-    " tool auto none required object string"
+    " tool auto none required object string stop stop_sequences logprobs include response_format"
+    " json_schema schema json_object output_config format encrypted_content signature"
 ).split()
 LEAVES = [
     None, True, False, 0, 1, -1, 1.5, 10**400, float("nan"), "", "hi", "{}", "[1]", "\ud800",
@@ -50,6 +51,8 @@ def body(draw: random.Random) -> Any:
 
     schema = {"type": "object", "properties": {"at": {"type": "string"}}}
     called = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    thought = {"type": "thinking", "thinking": "hm", "signature": "0_0123456789abcdef"}
+    mused = {"type": "reasoning", "id": "rs_0_0123456789abcdef", "summary": []}
     use = {"type": "tool_use", "id": "c", "name": "look", "input": {}}
     item = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
     return {
@@ -61,22 +64,25 @@ def body(draw: random.Random) -> Any:
             ],
             "tools": [{"type": "function", "function": {"name": "look", "parameters": schema}}],
             "tool_choice": "auto", "stream": False, "stream_options": {"include_usage": True},
+            "stop": ["one", "e"], "logprobs": True, "response_format": {"type": "text"},
         }),
         "messages": spoil({
             "system": [{"type": "text", "text": "s"}], "max_tokens": 9, "stream": True,
             "messages": [
-                {"role": "user", "content": "hi"}, {"role": "assistant", "content": [use]},
+                {"role": "user", "content": "hi"}, {"role": "assistant", "content": [thought, use]},
                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c"}]},
             ],
             "tools": [{"name": "look", "input_schema": schema}], "tool_choice": {"type": "auto"},
+            "stop_sequences": ["."], "output_config": {"format": {"type": "text"}},
         }),
         "responses": spoil({
             "instructions": "s", "stream": False, "tool_choice": "auto",
             "input": [
-                {"role": "user", "content": "hi"}, item,
+                {"role": "user", "content": "hi"}, mused, item,
                 {"type": "function_call_output", "call_id": "c", "output": "x"},
             ],
             "tools": [{"type": "function", "name": "look", "parameters": schema}],
+            "include": ["message.output_text.logprobs"], "text": {"format": {"type": "text"}},
         }),
     }  # fmt: skip
 

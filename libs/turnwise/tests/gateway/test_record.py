@@ -12,15 +12,7 @@ from turnwise.gateway import Bounds
 from turnwise.rollout import derive_seed
 from turnwise.testing import call, decode, fail, reply, say
 
-from gateway.client import TOOLS, USER, Client, serving
-
-
-def trained(client: Client) -> list[str]:
-    """The text that each segment trains."""
-    return [
-        decode(sample.ids[sample.prompt_length :][sample.loss_mask == 1])
-        for sample in client.record.samples().samples
-    ]
+from gateway.client import TOOLS, USER, Client, serving, trained
 
 
 async def tool_turns(client: Client, turns: int, **fields: Any) -> list[Any]:

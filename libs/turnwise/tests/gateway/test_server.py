@@ -22,8 +22,9 @@ async def refused(client: Client, body: Any) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n", 2), ("stop", ["x"]), ("logit_bias", {"5": 1}), ("presence_penalty", 0.5),
-        ("logprobs", True), ("parallel_tool_calls", False),
+        ("n", 2), ("stop", ["x", ""]), ("stop", 5), ("stop", ["x"] * 17), ("logit_bias", {"5": 1}),
+        ("presence_penalty", 0.5), ("top_logprobs", 2), ("logprobs", "x"),
+        ("parallel_tool_calls", False),
         ("response_format", {"type": "json_object"}), ("max_tokens", -1), ("max_tokens", True),
         ("messages", []), ("messages", "hi"), ("tools", {"a": 1}), ("tool_choice", 5),
         ("stream", "yes"),

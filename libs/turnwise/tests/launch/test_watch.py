@@ -8,7 +8,7 @@ from turnwise.launch.watch import FolderWatch
 from turnwise.ledger import LedgerRow
 from turnwise.run.jsonl import append_rows, keep_until
 from turnwise.run.metrics import EventRow, MetricsRow, SlimeRow, TrainRow, as_row
-from turnwise.run.status import StatusWriter
+from turnwise.run.watching import StatusWriter
 from turnwise.stopping import MIN_PATIENCE_S, RowWatch, StopLimits
 
 GOOD: LedgerRow = {

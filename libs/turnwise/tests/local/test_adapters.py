@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from transformers import AutoModelForCausalLM
 from turnwise.config import ConfigError
 from turnwise.local.adapters import (
@@ -26,7 +27,6 @@ IDS = torch.arange(3, 20)[None]
 
 def adapted(model: Any, seed: int = 1) -> Any:
     """With adapters that do something."""
-    pytest.importorskip("peft")
     add_adapters(model, rank=4, alpha=8.0, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     for _, weight in trained(model):
@@ -53,7 +53,6 @@ def test_a_plain_model_leaves_as_it_is(make_policy: Make) -> None:
 
 
 def test_fresh_adapters_change_nothing_and_are_all_that_is_trained(make_policy: Make) -> None:
-    pytest.importorskip("peft")
     model = make_policy()
     before = logits(model)
     state = torch.get_rng_state()
@@ -93,14 +92,13 @@ def test_merged_weights_compute_what_the_adapters_do(make_policy: Make) -> None:
 def test_an_export_is_a_plain_model_and_the_adapter_a_peft_one(
     make_policy: Make, tmp_path: Path
 ) -> None:
-    peft = pytest.importorskip("peft")
     model = adapted(make_policy())
     expected = logits(model)
     save_model(model, tmp_path)
     save_adapters(model, tmp_path / "adapter")
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     torch.testing.assert_close(logits(loaded), expected, atol=1e-4, rtol=0)
-    by_peft = peft.PeftModel.from_pretrained(make_policy(), tmp_path / "adapter")
+    by_peft = PeftModel.from_pretrained(make_policy(), tmp_path / "adapter")
     torch.testing.assert_close(logits(by_peft), expected, atol=1e-5, rtol=0)
     again = adapted(make_policy(), seed=7)
     load_adapters(again, tmp_path / "adapter")

@@ -108,3 +108,33 @@ def test_a_dry_run_prints_the_options_and_makes_no_job(
     assert run("--dry-run", "--letters", "AZ") == 0
     assert json.loads(capsys.readouterr().out)["letters"]["letters"] == "AZ"
     assert method.opened == 0
+
+
+def test_a_recorded_episode_is_played_again_and_what_differs_is_told(
+    run: Callable[..., int],
+    method: type[Letters],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert run("--num-rollout", "1") == 0
+    start = json.loads((tmp_path / "run" / "start.json").read_text())
+    assert start["method"].endswith(":Letters") and start["file"] is None
+    assert start["changed"]["num_rollout"] == 20 and "threads" not in start["changed"]
+    assert start["changed"]["letters.objective"] is None and "run_dir" not in start["changed"]
+    lines = (tmp_path / "run" / "episodes.jsonl").read_text().splitlines()
+    again = ["--run-dir", str(tmp_path / "run"), "--replay"]
+    kinds = [json.loads(line)["kind"] for line in lines]
+    for number in (1, 1 + kinds.index("train")):
+        capsys.readouterr()
+        assert train_method(method, [*again, str(number)]) == 0
+        assert capsys.readouterr().out.count("as recorded") == 2
+    monkeypatch.setattr(method, "task", lambda self, row: f"{row.prompt}!")
+    assert train_method(method, [*again, "1"]) == 4
+    out = capsys.readouterr().out
+    assert "lost:engine (no turn was recorded after this prompt of" in out
+    assert "recorded stopped:turns" in out
+    with pytest.raises(ConfigError, match=r"episodes\.jsonl:999: there is no such line"):
+        train_method(method, [*again, "999"])
+    assert (tmp_path / "run" / "episodes.jsonl").read_text().splitlines() == lines
+    assert method.opened == method.closed

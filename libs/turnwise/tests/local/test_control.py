@@ -18,7 +18,8 @@ from turnwise.local.policy import LoadedPolicy
 from turnwise.rollout import Rollout
 from turnwise.run.control import Outcome, ask, changes, make_request, read_history
 from turnwise.run.folder import RunFolder
-from turnwise.run.status import StatusWriter, read_status
+from turnwise.run.status import read_status
+from turnwise.run.watching import StatusWriter
 
 from local.letters import LetterOptions, letters
 from local.test_loop import options, rows

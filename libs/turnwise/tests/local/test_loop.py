@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +24,7 @@ from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.trainer import prompt_order
 from turnwise.rollout import Rollout
+from turnwise.rows import Row
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import locked
 from turnwise.run.summary import Summary, read_summary
@@ -77,11 +78,15 @@ def start(
     return run
 
 
-async def test_what_a_method_has_compared_is_paired_like_the_score(
+async def test_what_a_method_has_compared_is_paired_like_the_score_and_its_curves_are_played_once(
     start: Callable[..., Awaitable[RunFolder]],
 ) -> None:
     class Counted(Letters):
         compared = ("turns", "absent")
+
+        def curves(self) -> Mapping[str, Sequence[Row]]:
+            points = [("long", "mn"), ("short", "op"), ("long", "qr")]
+            return {"length": [Row(p, id=p, metadata={"part": part}) for part, p in points]}
 
     folder = await start(method=Counted, num_rollout=1)
     first, _ = rows(folder, "eval")
@@ -91,6 +96,10 @@ async def test_what_a_method_has_compared_is_paired_like_the_score(
     assert isinstance(found, Summary)
     assert (found.compared["turns"].before.mean, found.compared["turns"].difference.mean) == (2, 0)
     assert str(found.compared["absent"]) == "not known"
+    [curve] = found.tables
+    assert [(row[0], *row[2:]) for row in curve.rows] == [("long", "2", "0"), ("short", "1", "0")]
+    assert "After training, by length: long " in found.text()
+    assert rows(folder, "train")[0]["waiting_s"] >= 0
 
 
 def rows(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
@@ -136,6 +145,14 @@ async def test_a_group_with_too_many_lost_members_is_left_out_and_counted(
 async def test_engine_and_trainer_agree_on_every_sampled_token(start: Any) -> None:
     folder = await start()
     assert all(0 <= row["max_logprob_diff"] < 1e-4 for row in rows(folder, "train"))
+    parts = [part for row in folder.episode_rows() for part in row["segments"]]
+    known = [part for part in parts if part["trainer_logprobs"]]
+    assert known and all(0 <= part["gap"] < 1e-4 for part in known)
+    for part in known:
+        pairs = list(zip(part["logprobs"], part["trainer_logprobs"], strict=True))
+        assert all((one is None) == (other is None) for one, other in pairs)
+        assert all(abs(one - other) < 3e-4 for one, other in pairs if one is not None)
+        assert part["advantage"] != 0 and len(part["ratios"]) == len(pairs)
 
 
 async def test_a_run_stops_where_engine_and_trainer_disagree(
@@ -285,10 +302,11 @@ async def test_a_run_that_is_further_than_asked_is_refused(start: Any) -> None:
         await start("run", resume=True, run_dir=Path("unused"), num_rollout=2)
 
 
-async def test_the_lag_of_the_event_loop_is_in_the_row(start: Any) -> None:
+async def test_the_row_says_how_late_the_event_loop_and_how_busy_the_engine_was(start: Any) -> None:
     folder = await start(num_rollout=1)
     (row,) = rows(folder, "train")
     assert row["loop_lag_max_ms"] >= row["loop_lag_p50_ms"] >= 0
+    assert 0 < row["engine_busy_s"] <= row["rollout_s"]
 
 
 def test_every_prompt_comes_once_per_epoch_and_epochs_differ() -> None:
@@ -400,3 +418,20 @@ def test_two_runs_of_one_seed_leave_the_same_checkpoint(
         step = tmp_path / name / "checkpoints" / "step_1"
         found.append({path.name: path.read_bytes() for path in step.iterdir()})
     assert found[0] == found[1]
+
+
+async def test_the_learning_rate_falls_from_its_first_value_to_none_over_a_run(start: Any) -> None:
+    for style, shares in (
+        ("constant", [1, 1, 1, 1]),
+        ("linear", [1, 0.75, 0.5, 0.25]),
+        ("cosine", [1, (1 + 2**-0.5) / 2, 0.5, (1 - 2**-0.5) / 2]),
+    ):
+        chosen = options(lr_decay_style=style)
+        assert [chosen.lr_share(step) for step in (1, 2, 3, 4)] == pytest.approx(shares)
+    folder = await start(lr_decay_style="linear", save_interval=1)
+    saved = [
+        torch.load(folder.checkpoints / f"step_{step}" / "trainer.pt")["optimizer"]["param_groups"]
+        for step in (1, 2, 3, 4)
+    ]
+    rates = [group["lr"] for groups in saved for group in groups]
+    assert rates == pytest.approx([3e-3, 2.25e-3, 1.5e-3, 0.75e-3])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from turnwise.run.folder import RunFolder
 from local.letters import LetterOptions, Letters, letters
 
 Start = Callable[..., Awaitable[RunFolder]]
-HAS_PEFT = importlib.util.find_spec("peft") is not None
 # Log-probs of random weights of this size move by 0.02 where they are rounded, thirty times a real
 # model's, and by 2 in a step of this rate.
 ROUNDED = {"dtype": "bfloat16", "mean_logprob_diff": 1.0}
@@ -33,10 +31,9 @@ MODES: dict[str, dict[str, Any]] = {
     "recomputed": {**ROUNDED, "recompute_granularity": "full", "use_kl_loss": True},
     "lag": LAGGED,
     "bfloat16, lag": {**ROUNDED, **LAGGED, "tis_mode": "mask", "tis_level": "geometric"},
+    "adapters": {"lora_rank": 4, "lr": 1e-2, "use_kl_loss": True, "kl_loss_coef": 0.01},
+    "adapters, lag, bfloat16": {**ROUNDED, **LAGGED, "lora_rank": 4},
 }
-if HAS_PEFT:
-    MODES["adapters"] = {"lora_rank": 4, "lr": 1e-2, "use_kl_loss": True, "kl_loss_coef": 0.01}
-    MODES["adapters, lag, bfloat16"] = {**ROUNDED, **LAGGED, "lora_rank": 4}
 
 
 @pytest.fixture

@@ -59,7 +59,8 @@ def test_the_torch_loss_is_the_mean_that_the_objective_names(
     played = episodes(make_samples(sum(SHAPES)))
     kept = kept_rollouts(make_groups(played))
     rows = learner.rows(kept)
-    advantages = {episode.rollout_id: advantage for episode, advantage in kept}
+    assert all(np.ptp(found) == 0 for _, found in kept)
+    advantages = {episode.rollout_id: found[0] for episode, found in kept}
     spread = np.array(SCORES).std(ddof=1) + 1e-6
     assert advantages == pytest.approx(
         {e.rollout_id: (s - 0.5) / spread for e, s in zip(played, SCORES, strict=True)}
@@ -116,6 +117,24 @@ def test_a_segment_that_trains_nothing_does_not_count_as_a_turn(
     assert weights == pytest.approx(
         {0: 1 / (2 * one.trained_tokens), 1: 1 / (2 * other.trained_tokens)}
     )
+
+
+def test_a_segment_is_trained_with_its_own_credit(
+    learner_for: Callable[[Objective], Learner], make_samples: Make
+) -> None:
+    learner = learner_for("global-token-mean")
+    one, other, third = make_samples(3)
+    made = [
+        Episode("1", "g", "a", (one, other), Ending.finished(), 1.0, (), credit=(0.0, 0.5)),
+        Episode("2", "g", "a", (third,), Ending.finished(), 0.0, (), credit=(1.0,)),
+    ]
+    rows = learner.rows(kept_rollouts(make_groups(made, std_normalization=False)))
+    found = {
+        index: set(advantages.tolist())
+        for row in rows
+        for index, advantages in _by_sample(row.batch, row.advantages)
+    }
+    assert found == {0: {0.0}, 1: {0.5}, 2: {0.0}}
 
 
 def _by_sample(

@@ -153,6 +153,37 @@ def test_an_evaluation_during_which_the_engine_broke_is_made_again(
     assert [row["coverage"] for row in rows(tmp_path, "eval")] == [1.0]
 
 
+class Broken(TorchEngine):
+    """Loses all turns of its third rollout, and is whole again."""
+
+    rollout, restarts = 0, 0
+
+    async def clear(self) -> None:
+        self.rollout += 1
+        await super().clear()
+
+    async def generate(self, *args: Any, **options: Any) -> Completion:
+        if self.rollout == 3:
+            self.restarts = 1
+            raise BoundaryError(Boundary.ENGINE, "gone")
+        return await super().generate(*args, **options)
+
+
+@pytest.mark.parametrize("lag", ["0", "1"])
+def test_a_rollout_that_a_restarted_engine_lost_whole_ends_no_run(
+    policy_folder: Path, tmp_path: Path, lag: str
+) -> None:
+    """With a lag it is lost while the step before it trains."""
+
+    def make(options: TrainOptions, policy: LoadedPolicy) -> TorchEngine:
+        return Broken(policy.model, rows=8, context=options.rollout_max_context_len)
+
+    argv = [*FAST[:-2], "--run-dir", str(tmp_path / "run"), "--hf-checkpoint", str(policy_folder)]
+    assert LocalRun(letters(), [*argv, "--rollout-lag", lag], make).run() == 0
+    lost = [row["ledger"]["lost"] for row in rows(tmp_path, "train")]
+    assert lost == [{}, {"engine": 16}, {}]
+
+
 def test_an_update_that_did_not_reach_the_server_stops_the_run(
     run: Callable[..., int], served: Callable[..., PolicyServer], tmp_path: Path
 ) -> None:

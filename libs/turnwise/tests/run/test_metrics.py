@@ -56,6 +56,8 @@ def test_the_names_of_a_training_row_are_frozen() -> None:
         "tis_clip_fraction",
         "peak_memory_bytes",
         "predicted_memory_bytes",
+        "engine_busy_s",
+        "waiting_s",
     ]
 
 

@@ -20,7 +20,7 @@ from turnwise.run.control import HISTORY, Outcome
 from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import append_rows
 from turnwise.run.metrics import EventRow, MetricMean, Picture, SlimeRow, as_row
-from turnwise.run.summary import write_summary
+from turnwise.run.summary import SummaryTable, write_summary
 from turnwise.trials import Estimate
 
 from .episodes import episode, message, segment
@@ -42,6 +42,19 @@ def test_a_report_has_all_of_its_parts(tmp_path: Path, snapshot: SnapshotAsserti
         "episodes": [outline(shown) for shown in page.episodes],
     } == snapshot
     assert page.charts[0]["levels"] == {"doing nothing": 0.0}
+
+
+def test_a_report_shows_how_long_rollouts_waited_and_what_was_played_at_the_end(
+    tmp_path: Path,
+) -> None:
+    folder = run_folder(tmp_path)
+    assert "until the longest" not in write_report(folder.path).read_text("utf-8")
+    folder.append_metrics(as_row(train_row(step=4, rollout_s=40.0, waiting_s=10.0)))
+    table = SummaryTable(title="By length", head=("length", "score"), rows=(("2x", "61.0 %"),))
+    write_summary(folder, summary(tables=(table,)))
+    text = write_report(folder.path).read_text("utf-8")
+    assert "time 10.0 s (25%) went by" in text
+    assert "<h2>By length</h2>" in text and "<td>61.0 %</td>" in text
 
 
 def test_a_method_has_two_numbers_set_against_each_other(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from turnwise import inflight
 from turnwise.config import ConfigError
 from turnwise.inflight import Registry, playing, waiting
 from turnwise.limiter import Limiter
-from turnwise.run.status import NAME, LifeSign, Status, StatusWriter, read_status
+from turnwise.run.status import NAME, LifeSign, Status, read_status
+from turnwise.run.watching import StatusWriter
 from turnwise.runs import told
 from turnwise.spend import Spend
 

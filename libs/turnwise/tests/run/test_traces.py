@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,6 +122,31 @@ def test_a_row_holds_what_the_episode_did() -> None:
     assert (trace.score, trace.ending, trace.metrics) == (1.0, "finished", dict(made.metrics))
 
 
+def test_what_the_trainer_found_lies_along_the_trained_tokens() -> None:
+    made = episode()
+    sample = made.segments[0]
+    count = sample.trained_tokens
+    found = traces.TrainerNumbers(
+        advantage=0.5,
+        logprobs=np.linspace(-0.25, -0.75, count, dtype=np.float32),
+        ratios=np.full(count, 1.25, dtype=np.float32),
+        clipped=np.arange(count) == 1,
+    )
+    trained = {(made.rollout_id, 0): found, (made.rollout_id, 7): found}
+    row = trace_row(made, TOKENIZER, step=3, kind="train", why="best", trained=trained)
+    (part,) = row["segments"]
+    behind = part["ids"][part["prompt_length"] :]
+    assert len(part["trainer_logprobs"]) == len(part["ratios"]) == len(behind)
+    for mask, trainer, ratio in zip(
+        part["loss_mask"], part["trainer_logprobs"], part["ratios"], strict=True
+    ):
+        assert (trainer is not None, ratio) == ((True, 1.25) if mask else (False, None))
+    places = part["prompt_length"] + np.flatnonzero(part["loss_mask"])
+    assert part["clipped"] == [places[1]]
+    assert (part["advantage"], part["gap"]) == (0.5, 0.5)
+    parse_trace(plain(row))
+
+
 def test_the_names_of_a_trace_are_frozen() -> None:
     row = trace_row(episode(), TOKENIZER, step=3, kind="train", why="best")
     assert traces.SCHEMA_VERSION == 1
@@ -150,6 +176,11 @@ def test_the_names_of_a_trace_are_frozen() -> None:
         "spans",
         "authors",
         "weight",
+        "advantage",
+        "trainer_logprobs",
+        "ratios",
+        "clipped",
+        "gap",
     ]
 
 

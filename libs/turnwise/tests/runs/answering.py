@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.run.control import Inbox, Request
-from turnwise.run.status import StatusWriter
+from turnwise.run.watching import StatusWriter
 
 
 class AnsweringRun:

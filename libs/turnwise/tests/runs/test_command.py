@@ -11,9 +11,10 @@ import pytest
 from run.pages import run_folder
 from turnwise.command import run_command
 from turnwise.inflight import playing, waiting
-from turnwise.run import status as run_status
+from turnwise.run import watching
 from turnwise.run.control import ask, make_request, read_history
-from turnwise.run.status import NAME, StatusWriter, read_status
+from turnwise.run.status import NAME, read_status
+from turnwise.run.watching import StatusWriter
 from turnwise.runs import asking
 from turnwise.runs.command import runs
 
@@ -27,7 +28,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_status, "EVERY_S", 0.05)
+    monkeypatch.setattr(watching, "EVERY_S", 0.05)
 
 
 def call(*words: object) -> int:

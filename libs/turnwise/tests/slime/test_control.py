@@ -19,7 +19,8 @@ from turnwise.run import status as run_status
 from turnwise.run.control import ask, make_request, read_history
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EventRow, parse_row
-from turnwise.run.status import StatusWriter, read_status
+from turnwise.run.status import read_status
+from turnwise.run.watching import StatusWriter
 from turnwise.slime import control, rollout_log, train_data
 from turnwise.slime.control import ClusterControl, control_of
 from turnwise.slime.shared import get_shared
@@ -131,7 +132,7 @@ async def test_a_pause_in_a_rollout_lets_it_end(
     [
         ("eval", {}, "--eval-interval"),
         ("save", {}, "--save-interval"),
-        ("drop", {"t": ""}, "data source"),
+        ("drop", {"t": ""}, "has dealt no training task of this name"),
         ("set", {"lr": "1"}, "Megatron"),
         ("set", {"concurrency": "1"}, "semaphore"),
         ("set", {"rollout-temperature": "1"}, "ranks divide"),
@@ -147,6 +148,33 @@ async def test_what_slime_can_not_do_is_refused_with_the_reason(
     found.look()
     (outcome,) = read_history(run_dir)
     assert outcome.answer == "refused" and why in outcome.said
+
+
+async def test_a_dropped_task_is_cancelled_before_it_begins_and_dropped_again_by_the_next_job(
+    launched: Args, run_dir: Path, server: FakeSGLang
+) -> None:
+    arguments = launched()
+    found, source = await opened(arguments), DataSource(arguments, rows(2))
+    await roll(arguments, source, 0)
+    names = {one["task_id"] for one in RunFolder(run_dir).episode_rows()}
+    gone = sorted(names)[0]
+    ask(run_dir, make_request("drop", {gone: ""}))
+    found.look()
+    samples = await roll(arguments, source, 1)
+    assert outcomes(run_dir) == [("drop", "done")]
+    assert len(samples) == 8 and gone not in {
+        one.metadata["turnwise"]["task_id"] for one in samples
+    }
+    last = RunFolder(run_dir).metric_rows()[-2]
+    assert last["ledger"]["cancelled"] >= 4 and last["groups_dropped"]["too_few_scored"] >= 1
+    for task in sorted(found._tasks - {gone}):
+        ask(run_dir, make_request("drop", {task: ""}))
+    found.look()
+    assert outcomes(run_dir)[-1] == ("drop", "refused")
+    assert "no task would be left" in read_history(run_dir)[-1].said
+    control.close_controls()
+    again = control_of(arguments)
+    assert again is not None and not again.takes(gone) and again.takes("another")
 
 
 async def test_the_status_has_the_engines_and_the_workers_last_sign_of_life(

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from slime.observability import logging_utils  # type: ignore[import-not-found]  # pants: no-infer-dep
 from slime.rollout.sglang_rollout import (  # type: ignore[import-not-found]  # pants: no-infer-dep
@@ -17,7 +18,8 @@ from slime_standin.contract import to_train_data
 from slime_standin.errands import GOODBYE, Courier, spoken
 from slime_standin.errands import rows as errands
 from turnwise.config import ConfigError
-from turnwise.slime import accounts, generate, rollout_log
+from turnwise.group import credit_advantages
+from turnwise.slime import accounts, dynamic_filter, generate, post_process_rewards, rollout_log
 from turnwise.testing.servers import Call, FakeSGLang, Turn, status
 
 PARAMS = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "max_new_tokens": 1024}
@@ -51,6 +53,25 @@ async def test_segments_share_rollout_id_and_score_and_count_once(
     assert first.metadata is not second.metadata
     assert hasattr(first, "trace") and not hasattr(second, "trace")
     assert len(first.weight_versions) == len(second.weight_versions) == 1
+
+
+async def test_credit_of_a_segment_is_in_its_own_sample_as_on_the_local_backend(
+    args: Callable[..., Any],
+) -> None:
+    arguments = args(turnwise={"method": "slime_standin.methods:Credited"})
+    group = await generate_and_rm_group(arguments, rows(3, 5, 7), PARAMS)
+    assert dynamic_filter(arguments, group).keep
+    data = to_train_data(arguments, [group])
+    credit = credit_advantages([(0.0, 3.0), (0.0, 5.0), (0.0, 7.0)])
+    assert data["rewards"] == pytest.approx(np.concatenate(credit).tolist())
+    flat = [one for member in reversed(group) for one in reversed(member)]
+    _, turned = post_process_rewards(arguments, flat)
+    assert turned == pytest.approx(data["rewards"][::-1])
+    plain = args(turnwise=arguments.turnwise, rewards_normalization=False)
+    assert post_process_rewards(plain, flat)[1] == [8.0, 1.0, 6.0, 1.0, 4.0, 1.0]
+    for one in flat:
+        one.metadata["turnwise_credit"][1] = 0.5
+    assert dynamic_filter(arguments, group).reason == "zero_std_1.0"
 
 
 async def test_segments_of_a_sample_without_an_index_are_refused(args: Callable[..., Any]) -> None:

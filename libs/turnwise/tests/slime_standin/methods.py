@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from turnwise.conversation import Conversation, Overflow
@@ -29,6 +30,14 @@ class TwoSegments(Method[MethodOptions, str]):
                 turn = await talk.fresh([{"role": "user", "content": f"{part} {rollout.task}"}])
                 assert not isinstance(turn, Overflow)
             return talk.episode(Ending.finished(), score=float(rollout.task) / 10)
+
+
+class Credited(TwoSegments):
+    """Gives its second question credit of its own, and ties by its scores."""
+
+    async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
+        episode = await super().run(rollout, policy)
+        return replace(episode, score=1.0, credit=(0.0, float(rollout.task)))
 
 
 class Broken(TwoSegments):

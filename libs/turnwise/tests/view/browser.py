@@ -6,8 +6,10 @@ import asyncio
 import base64
 import json
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ class Page:
         self._number = 0
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._session: str | None = None
+        self._context = ""
         self.requests: list[str] = []
         self.faults: list[str] = []
 
@@ -71,11 +74,19 @@ class Page:
         return result
 
     async def attach(self) -> None:
-        target = await self.send("Target.createTarget", url="about:blank")
+        context = await self.send("Target.createBrowserContext", disposeOnDetach=True)
+        self._context = context["browserContextId"]
+        target = await self.send(
+            "Target.createTarget", url="about:blank", browserContextId=self._context
+        )
         found = await self.send("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         self._session = found["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             await self.send(f"{domain}.enable")
+
+    async def close(self) -> None:
+        self._session = None
+        await self.send("Target.disposeBrowserContext", browserContextId=self._context)
 
     async def open(self, url: str) -> None:
         await self.send("Page.navigate", url=url)
@@ -138,42 +149,48 @@ class Page:
         path.write_bytes(base64.b64decode(found["data"]))
 
 
+@contextmanager
+def launched(folder: Path) -> Iterator[str]:
+    """The DevTools address of a browser whose profile lies in `folder`."""
+    assert CHROMIUM is not None
+    folder.mkdir(parents=True, exist_ok=True)
+    said = folder / "stderr"
+    with said.open("wb") as stream:
+        command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'profile'}"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stream)
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        address = ""
+        while not address:
+            assert process.poll() is None, "the browser ended before it listened"
+            assert time.monotonic() < deadline, said.read_text(errors="replace")
+            time.sleep(0.02)
+            _, _, rest = said.read_text(errors="replace").partition("DevTools listening on ")
+            address = rest.partition("\n")[0].strip() if "\n" in rest else ""
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@asynccontextmanager
+async def opened(address: str) -> AsyncIterator[Page]:
+    """A page of its own, without what others have stored, in a browser that runs."""
+    async with aiohttp.ClientSession() as session:
+        async with session.ws_connect(address, max_msg_size=0) as socket:
+            page = Page(socket)
+            listening = asyncio.create_task(page.listen())
+            await page.attach()
+            try:
+                yield page
+            finally:
+                await page.close()
+                listening.cancel()
+
+
 @asynccontextmanager
 async def browser(folder: Path) -> AsyncIterator[Page]:
     """A page in a browser of its own, whose profile lies in `folder`."""
-    assert CHROMIUM is not None
-    process = await asyncio.create_subprocess_exec(
-        CHROMIUM,
-        *FLAGS,
-        f"--user-data-dir={folder}",
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    try:
-        address = ""
-        async with asyncio.timeout(DEADLINE_S):
-            while not address:
-                line = await process.stderr.readline()
-                assert line, "the browser ended before it listened"
-                _, _, address = line.decode().strip().partition("DevTools listening on ")
-        draining = asyncio.create_task(_drain(process.stderr))
-        async with aiohttp.ClientSession() as session:
-            async with session.ws_connect(address, max_msg_size=0) as socket:
-                page = Page(socket)
-                listening = asyncio.create_task(page.listen())
-                await page.attach()
-                try:
-                    yield page
-                finally:
-                    listening.cancel()
-                    draining.cancel()
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
-async def _drain(stream: asyncio.StreamReader) -> None:
-    while await stream.read(65536):
-        pass
+    with launched(folder) as address:
+        async with opened(address) as page:
+            yield page

@@ -1,7 +1,7 @@
 """The page in a headless Chromium; without one these tests are skipped."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from turnwise.inflight import playing, waiting
 from turnwise.report import write_report
 from turnwise.run.control import make_request, record_outcome
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import EventRow, as_row
-from turnwise.run.status import StatusWriter
+from turnwise.run.metrics import EventRow, SlimeRow, as_row
+from turnwise.run.start import Start, write_start
 from turnwise.run.summary import write_summary
+from turnwise.run.watching import StatusWriter
 
-from view.browser import CHROMIUM, Page, browser
+from view.browser import CHROMIUM, Page, launched, opened
 from view.serving import serving
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
@@ -32,11 +33,23 @@ HOSTILE = (
 SHOWN = "document.querySelector('#conversation').innerText"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One browser for all tests of this file, each of which has a page of its own."""
+    with launched(tmp_path_factory.mktemp("chromium")) as address:
+        ADDRESS.append(address)
+        yield
+        ADDRESS.clear()
+
+
+ADDRESS: list[str] = []
+
+
 @asynccontextmanager
 async def looking(tmp_path: Path, token: str | None = None) -> AsyncIterator[tuple[Page, str]]:
-    """A browser, and the address of the runs in `tmp_path / "runs"`."""
+    """A page, and the address of the runs in `tmp_path / "runs"`."""
     served = serving(tmp_path / "runs", token)
-    async with served as url, browser(tmp_path / "profile") as page:
+    async with served as url, opened(ADDRESS[0]) as page:
         await page.resize(1280, 900)
         yield page, url
         assert not page.faults
@@ -110,25 +123,79 @@ async def test_a_run_under_way_is_followed(tmp_path: Path) -> None:
         await page.until("document.querySelector('header').innerText.includes('It learned')")
 
 
-async def test_a_run_is_paused_changed_and_resumed_from_the_page(tmp_path: Path) -> None:
+async def tab_to(page: Page, selector: str) -> None:
+    for _ in range(60):
+        await page.press("Tab")
+        if await page.value(f"document.activeElement.matches({json.dumps(selector)})"):
+            return
+    raise AssertionError(f"no Tab reaches {selector}")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+async def test_a_run_is_paused_changed_and_resumed_by_keyboard_alone_on_a_phone(
+    tmp_path: Path, dark: bool
+) -> None:
     folder = run_folder(tmp_path / "runs", ended=False)
     state = "document.querySelector('#status .note').innerText"
+    status = "document.querySelector('#status').innerText"
     with answering(folder.path) as run:
         async with looking(tmp_path, token="secret") as (page, url):
+            await page.resize(390, 844, dark=dark)
             await page.open(f"{url}/?token=secret#run?run=tau-run")
             await page.until(f"{state}.startsWith('running on local')")
-            await page.click("[data-command=pause]")
-            await page.until(f"{state}.startsWith('paused')")
-            await page.fill("[aria-label=option]", "lr")
-            await page.fill("[aria-label=value]", "1e-5")
+            await tab_to(page, "[data-command=pause]")
             await page.press("Enter")
-            await page.until("document.querySelector('#status').innerText.includes('set lr 1e-5')")
+            await page.until(f"{state}.startsWith('paused')")
+            await tab_to(page, "[data-command=save]")
+            await page.press(" ")
+            await tab_to(page, "[aria-label=option]")
+            await page.send("Input.insertText", text="lr")
+            await tab_to(page, "[aria-label=value]")
+            await page.send("Input.insertText", text="1e-5")
+            await page.press("Enter")
+            await page.until(f"{status}.includes('set lr 1e-5')")
+            await tab_to(page, "[aria-label=task]")
+            await page.send("Input.insertText", text="retail/1")
+            await page.press("Enter")
+            await page.until(f"{status}.includes('drop retail/1')")
             await page.value("document.querySelector('[data-command=resume]').focus()")
             await page.press("Enter")
             await page.until(f"{state}.startsWith('running')")
-            await page.click("[data-command=stop]")
+            await tab_to(page, "[data-command=stop]")
+            await page.press("Enter")
             assert "Stop for good?" in await page.text("#status")
-        assert [request.command for request in run.taken] == ["pause", "set", "resume"]
+            await page.press("Tab")
+            assert "Stop for good?" not in await page.text("#status")
+            assert await page.value("document.documentElement.scrollWidth") <= 390
+            for width, height, contrast in await page.value(SEEN):
+                assert 0 < width <= 390 and height >= 36 and contrast >= 4.5
+        asked = [(one.command, *one.arguments.items()) for one in run.taken]
+        assert asked == [
+            ("pause",),
+            ("save",),
+            ("set", ("lr", "1e-5")),
+            ("drop", ("retail/1", "")),
+            ("resume",),
+        ]
+
+
+SEEN = """
+(() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[0-9.]+/g).map(Number).map((one) => one / 255)
+      .map((one) => (one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  return [...document.querySelectorAll("#status button, #status input")].map((one) => {
+    const box = one.getBoundingClientRect();
+    const style = getComputedStyle(one);
+    const [ink, paper] = [light(style.color), light(style.backgroundColor)];
+    const contrast = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    return [box.right, box.height, contrast];
+  });
+})()
+"""
+"""Of each control its right edge and height in pixels, and how its text stands out."""
 
 
 async def test_without_the_token_a_run_is_seen_and_not_changed(tmp_path: Path) -> None:
@@ -142,7 +209,7 @@ async def test_without_the_token_a_run_is_seen_and_not_changed(tmp_path: Path) -
 
 async def test_a_server_that_is_gone_is_told_and_the_page_stays(tmp_path: Path) -> None:
     run_folder(tmp_path / "runs")
-    async with browser(tmp_path / "profile") as page:
+    async with opened(ADDRESS[0]) as page:
         async with serving(tmp_path / "runs") as url:
             await page.open(url)
             await page.until(f"{ROWS} == 1")
@@ -162,7 +229,21 @@ async def test_text_of_a_model_is_never_markup(tmp_path: Path) -> None:
     record_outcome(folder.path, make_request("pause", by=HOSTILE), "refused", HOSTILE)
     with playing(HOSTILE, HOSTILE, HOSTILE), waiting(HOSTILE):
         StatusWriter(folder.path, backend="local").tick()
-    said = {"answer": HOSTILE, "user": HOSTILE, "tool": HOSTILE, "info": {HOSTILE: HOSTILE}}
+    write_start(folder.path, Start(method=HOSTILE, file=HOSTILE, preset=True, changed={HOSTILE: 1}))
+    folder.append_metrics(
+        as_row(SlimeRow(step=1, numbers={HOSTILE: 1.0, f"perf/gpu{HOSTILE}": 1.0}))
+    )
+    memory = repr({"gpu": HOSTILE, "used_GB": 1.0})
+    (folder.logs / "job.log").write_text(f"[Rank 0] Memory-Usage {HOSTILE}: {memory}\n")
+    broken = {"kind": HOSTILE, "message": HOSTILE, "span": [0, 9], "offset": 3}
+    reads = [{"name": HOSTILE, "span": [0, 99], "error": broken}]
+    words = {"role": "assistant", "content": HOSTILE, "text": HOSTILE, "turn": 0, "read": reads}
+    info = {HOSTILE: HOSTILE, "seed": 1, "rewrites": [{"turn": 0, "where": HOSTILE}]}
+    said = {
+        "segments": tuple(segment([HOSTILE], prompt=message("user", HOSTILE)) for _ in range(2)),
+        "transcript": [{"role": "user", "content": HOSTILE}, words],
+        "info": info,
+    }
     for number in range(2):
         ids = {"rollout_id": f"{HOSTILE}/{number}", "task_id": HOSTILE}
         add_trace(folder, step=1, kind="train", why=HOSTILE, **ids, **said)
@@ -176,6 +257,7 @@ async def test_text_of_a_model_is_never_markup(tmp_path: Path) -> None:
         await page.until("!!document.querySelector('#config')")
         assert HOSTILE in await page.value("document.querySelector('#config').textContent")
         assert HOSTILE in await page.value("document.querySelector('#status').textContent")
+        assert HOSTILE in await page.value("document.querySelector('#gpus').textContent")
         await page.click("header a")
         await page.until(f"{EPISODES} == 2")
         await page.click("#episodes tbody td a")
@@ -184,6 +266,9 @@ async def test_text_of_a_model_is_never_markup(tmp_path: Path) -> None:
         await page.until(f"{TOKENS} > 100")
         shown = await page.value("document.querySelector('#conversation').textContent")
         assert HOSTILE in shown
+        assert f"{HOSTILE} at byte 3: {HOSTILE}" in shown
+        assert HOSTILE in await page.value("document.querySelector('#again').textContent")
+        await page.until("document.querySelectorAll('.lane').length == 2")
         assert await page.value("window.hit === undefined")
         assert await page.value("document.querySelectorAll('main img, main script').length") == 0
 
@@ -194,23 +279,16 @@ async def test_the_page_is_used_by_keyboard_alone(tmp_path: Path) -> None:
         await page.open(url)
         await page.until(f"{ROWS} == 1")
 
-        async def tab_to(selector: str) -> None:
-            for _ in range(40):
-                await page.press("Tab")
-                if await page.value(f"document.activeElement.matches({json.dumps(selector)})"):
-                    return
-            raise AssertionError(f"no Tab reaches {selector}")
-
-        await tab_to("#runs tbody a")
+        await tab_to(page, "#runs tbody a")
         await page.press("Enter")
         await page.until("!!document.querySelector('header a')")
-        await tab_to("header a")
+        await tab_to(page, "header a")
         await page.press("Enter")
         await page.until(f"{EPISODES} == 5")
-        await tab_to("#episodes tbody a")
+        await tab_to(page, "#episodes tbody a")
         await page.press("Enter")
         await page.until(f"{TOKENS} > 50")
-        await tab_to("#conversation")
+        await tab_to(page, "#conversation")
         await page.press("ArrowRight")
         await page.press("ArrowRight")
         assert "id 115" in await page.text("#info")
@@ -261,7 +339,7 @@ async def test_a_long_episode_draws_what_is_seen(tmp_path: Path) -> None:
 
 async def test_the_report_in_one_file_draws_with_the_same_parts(tmp_path: Path) -> None:
     path = write_report(run_folder(tmp_path).path)
-    async with browser(tmp_path / "profile") as page:
+    async with opened(ADDRESS[0]) as page:
         await page.resize(1280, 900)
         await page.open(path.as_uri())
         await page.until(f"{TOKENS} > 50")

@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import reducer
 import torch
 from planner import POLICY, Planner, options
@@ -32,12 +31,11 @@ from slime.rollout.rm_hub import batched_async_rm
 from slime.rollout.sglang_rollout import generate_rollout
 from slime.utils.async_utils import run
 from slime.utils.eval_config import EvalDatasetConfig
-from slime.utils.misc import SingletonMeta, load_function
+from slime.utils.misc import SingletonMeta
 from slime_standin.errands import scores
 from stage import LOGGED, arguments, manager_of
 from turnwise.command import StopRun
 from turnwise.config import ConfigError
-from turnwise.objective import token_weights
 from turnwise.slime import accounts, close
 from turnwise.testing.servers import Call, FakeSGLang, in_a_thread, status
 
@@ -151,7 +149,7 @@ def _train(args: Any, objective: str) -> dict[str, Any]:
         train_data = manager._convert_samples_to_train_data(data)
         _check_rewards(data, train_data)
         parts = [part.inner for part in manager._split_train_data_by_dp(train_data)]
-        difference = max(difference, _compare_weights(args, objective, train_data, parts))
+        difference = max(difference, reducer.compare(args, objective, train_data, parts))
         seen["rows"] += len(data)
         seen["rollouts"] += len(members)
         seen["unscored"] += sum(rows[0].remove_sample for rows in members.values())
@@ -221,36 +219,6 @@ def _check_rewards(data: list[Any], train_data: dict[str, Any]) -> None:
         assert abs(train_data["rewards"][place] - expected) < 1e-6
         raw = float(of_group.mean()) if sample.remove_sample else sample.reward
         assert abs(train_data["raw_reward"][place] - raw) < 1e-9
-
-
-def _compare_weights(
-    args: Any, objective: str, train_data: dict[str, Any], parts: list[dict[str, Any]]
-) -> float:
-    """The largest relative difference between slime's weights and the reference's.
-
-    A lost rollout has no trained token and stays one of slime's rollouts; for the mean over tokens
-    slime counts its masked row as one token.
-    """
-    if objective == "turn-mean":
-        for part in parts:
-            load_function("turnwise.slime.train_data")(args, 0, part)
-    found = reducer.weights(parts, per_token=args.calculate_per_token_loss)
-    counts = [sum(mask) for mask in train_data["loss_masks"]]
-    assert sorted(found) == list(range(len(counts)))
-    trained = [place for place, count in enumerate(counts) if count]
-    ids = [train_data["rollout_ids"][place] for place in trained]
-    expected = token_weights([counts[place] for place in trained], ids, objective)  # type: ignore[arg-type]
-    lost = len(set(train_data["rollout_ids"])) - len(set(ids))
-    share = len(set(ids)) / (len(set(ids)) + lost)
-    if args.calculate_per_token_loss:
-        share = sum(counts) / (sum(counts) + len(counts) - len(trained))
-    worst = 0.0
-    for place, weight in zip(trained, expected * share, strict=True):
-        assert np.ptp(found[place]) == 0
-        worst = max(worst, abs(found[place][0] / weight - 1))
-    assert all(not found[place].any() for place in set(found) - set(trained))
-    assert worst < 1e-5, (objective, worst)
-    return worst
 
 
 def _evaluate(args: Any) -> dict[str, Any]:

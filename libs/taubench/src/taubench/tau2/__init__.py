@@ -73,6 +73,7 @@ from taubench.tau2.task import (
     task_from_json,
 )
 from taubench.tau2.tasks import (
+    as_published,
     default_task_set,
     load_tasks,
     splits,
@@ -112,6 +113,7 @@ __all__ = [
     "TrajectoryMismatch",
     "Turn",
     "UserProtocolError",
+    "as_published",
     "calls_from",
     "default_task_set",
     "evaluate",

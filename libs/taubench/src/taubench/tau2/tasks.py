@@ -7,8 +7,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from taubench.tau2.source import as_tool, check_task_set, raw_splits, raw_tasks
-from taubench.tau2.task import Tau2Task, task_from_json
+from taubench.tau2.source import (
+    TASK_SETS,
+    as_tool,
+    check_task_set,
+    raw_splits,
+    raw_tasks,
+)
+from taubench.tau2.task import Tau2Task, same_content, task_from_json
 from taubench.tau2.world import toolkits
 
 
@@ -73,6 +79,20 @@ def task_by_id(domain: str, task_id: str, task_set: str | None = None) -> Tau2Ta
     if task_id not in tasks:
         raise KeyError(f"{domain}/{task_set} has no task {task_id!r} among its {len(tasks)}")
     return tasks[task_id]
+
+
+def as_published(task: Tau2Task) -> Tau2Task:
+    """The task of the benchmark that a file's task equals, with its version; itself if it equals
+    none.
+
+    Raises:
+        SourceError: a package with the tasks is missing, of another version or changed.
+    """
+    for task_set in TASK_SETS[task.domain]:
+        known = _all_tasks(task.domain, task_set).get(task.id)
+        if known is not None and same_content(known, task):
+            return known
+    return task
 
 
 def tool_schemas(

@@ -5,7 +5,8 @@
     await verifier.close()
 
 1. Equal texts and integers, letters of a choice, times of day and residues are compared here
-   (`notation`, `forms`); no formula is parsed in this process.
+   (`notation`, `forms`), and words of the same letters are told from formulas (`words`); no formula
+   is parsed in this process.
 2. A worker compares the rest, one question at a time. It is started with the first question, and
    again after it was ended or has served a while. Threads wait for workers, never the event loop.
 3. A question has a bound of processor time, kept by the kernel, and of memory: what exceeds one is
@@ -34,6 +35,7 @@ from turnwise.answers import worker
 from turnwise.answers.boxed import boxed
 from turnwise.answers.forms import Pair, pairs
 from turnwise.answers.notation import plain
+from turnwise.answers.words import reordered
 from turnwise.episode import Boundary, BoundaryError
 
 Why = Literal["", "words", "costly", "late", "broken"]
@@ -288,6 +290,8 @@ def _at_a_glance(prediction: str, truth: str) -> Check | tuple[Pair, ...]:
     found = pairs(left, right)
     if isinstance(found, bool):
         return Check(found)
+    if any(reordered(" ".join(one.prediction), " ".join(one.truth)) for one in found):
+        return Check(None, "words")
     # Braces that open nothing, or a box, would change what the worker's box holds.
     texts = [text for pair in found for text in (*pair.prediction, *pair.truth)]
     if any(not text or boxed(f"\\boxed{{{text}}}") != text for text in texts):

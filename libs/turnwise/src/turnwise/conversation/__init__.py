@@ -44,6 +44,7 @@ from turnwise.conversation.history import (
     Overflow,
     ToolCall,
     Turn,
+    reading,
 )
 from turnwise.conversation.recorded import Recorded
 from turnwise.conversation.tokens import Specials, TokenHistory
@@ -258,9 +259,11 @@ class Conversation:
         given), `turn`, and `segment` with `span`: the place [start, stop) in
         `segments()[segment].ids`, None where it never got into a prompt. Messages that entered a
         prompt together share their span; one of `note` has the empty span at the end of the turn
-        before it. A message of the policy has `text` (all that was sampled) and `finish` as well.
+        before it. A message of the policy has `text` (all that was sampled) and `finish` as well,
+        and how its calls were read (`turnwise.conversation.history.reading`).
         """
         places = self._recorded().places
+        turns = {turn.number: turn for turn in self.turns}
         rows = []
         for message in self.messages:
             entry = dict(message)
@@ -270,6 +273,8 @@ class Conversation:
             else:
                 found = places.get((entry["turn"], entry["author"] == "policy"))
                 span = found and found[1:]
+            if "finish" in entry and entry["turn"] in turns:
+                entry |= reading(turns[entry["turn"]])
             rows.append({**entry, "segment": found and found[0], "span": span})
         return rows
 
@@ -307,6 +312,7 @@ class Conversation:
         *,
         metrics: Mapping[str, float] | None = None,
         info: Mapping[str, Any] | None = None,
+        credit: Sequence[float] = (),
     ) -> Episode:
         """The episode that this conversation was.
 
@@ -314,18 +320,22 @@ class Conversation:
             ending: How it ended.
             score: The reward; left out where the ending is not the policy's.
             metrics, info: Beside the conversation's own, and before them.
+            credit: What each segment earns beside the score; left out likewise, and where a policy
+                has no segments.
         """
+        segments = self.segments()
         return Episode(
             rollout_id=self.rollout.rollout_id,
             group_id=self.rollout.group_id,
             task_id=self.rollout.task_id,
-            segments=self.segments(),
+            segments=segments,
             ending=ending,
             score=score if ending.by_policy else None,
             transcript=self.transcript(),
             metrics={**self.metrics(), **(metrics or {})},
             info={**self.info(), **(info or {})},
             wall_s=time.perf_counter() - self._started,
+            credit=tuple(credit) if segments and ending.by_policy else (),
         )
 
     def _open(self, specials: Specials, on_rewrite: Any = None) -> History:

@@ -71,6 +71,7 @@ class Turn:
         limit: Where `finish` is `length`: TOKENS for the turn's own, CONTEXT for the history's.
         prompt_tokens, tokens: Sizes of the prompt and of what was sampled.
         ids: int32[tokens], what was sampled, stop token included; None where an endpoint spoke.
+        logprobs: float32[tokens], natural logarithms of their probabilities; None likewise.
     """
 
     number: int
@@ -85,6 +86,7 @@ class Turn:
     prompt_tokens: int
     tokens: int
     ids: NDArray[np.int32] | None = field(default=None, compare=False, repr=False)
+    logprobs: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
 
     @property
     def ending(self) -> Ending | None:
@@ -160,6 +162,29 @@ def assistant_message(turn: Turn) -> dict[str, Any]:
             for call in turn.calls
         ]
     return message
+
+
+def reading(turn: Turn) -> dict[str, Any]:
+    """What the trace holds of how a turn was read: nothing where it writes no call.
+
+    `read` lists every attempt at a call with the `name` and its `span` in characters of `text`; one
+    that is broken has an `error` with `kind`, `message`, `span`, and `offset` in bytes of `text` as
+    UTF-8. An endpoint's calls have no text of their own: of them there is the error alone.
+    """
+    if turn.parsed is None:
+        errors = [{"error": {"kind": one.kind, "message": one.message}} for one in turn.errors]
+        return {"read": errors} if errors else {}
+    attempts = [
+        {"name": call.name, "span": list(call.span)}
+        | ({} if call.error is None else {"error": _error(call.error)})
+        for call in turn.parsed.attempts
+    ]
+    return {"read": attempts} if attempts else {}
+
+
+def _error(error: toolparse.Error) -> dict[str, Any]:
+    found = {"kind": error.kind, "message": error.message}
+    return {**found, "span": list(error.span), "offset": error.offset}
 
 
 def for_template(messages: Sequence[Message]) -> list[dict[str, Any]]:

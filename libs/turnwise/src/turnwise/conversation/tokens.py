@@ -147,13 +147,16 @@ def read_turn(
     number: int,
     prompt_tokens: int,
     most: int,
+    shown: str | None = None,
 ) -> Turn:
     """What was sampled, as a turn; its calls are read where there is a tool set.
 
     Args:
         most: Tokens that the turn might have; one that is cut before ran out of context.
+        shown: What of the text is read; all of it if None.
     """
     text = policy.text(completion.ids)
+    said = text if shown is None else shown
     count = len(completion.ids)
     limit = None
     if completion.finish == "length":
@@ -161,16 +164,17 @@ def read_turn(
     turn = Turn(
         number=number,
         text=text,
-        content=text,
+        content=said,
         finish=completion.finish,
         limit=limit,
         prompt_tokens=prompt_tokens,
         tokens=count,
         ids=completion.ids,
+        logprobs=completion.logprobs,
     )
     if toolset is None:
         return turn
-    parsed = toolparse.parse(text, format=policy.tool_format, tools=toolset)
+    parsed = toolparse.parse(said, format=policy.tool_format, tools=toolset)
     return replace(
         turn,
         content=parsed.content,

@@ -13,6 +13,8 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from turnwise.episode import Boundary, BoundaryError
+
 Finish = Literal["stop", "length", "abort"]
 
 
@@ -27,6 +29,10 @@ class SamplingParams:
         max_new_tokens: At most this many tokens, the stop token included.
         stop_token_ids: A sampled one of these ends the turn and is returned.
         seed: Makes the draw reproducible whatever else is in the batch; None draws one.
+        stop: What follows the first of these strings is not wanted: an engine that sees text may
+            end the turn there, with finish `stop` and the string's tokens; another samples on.
+        json_schema: JSON Schema that the turn's text has to keep, for an engine that
+            `takes_grammar`; log-probs are then of the distribution under it.
     """
 
     temperature: float = 1.0
@@ -35,6 +41,8 @@ class SamplingParams:
     max_new_tokens: int = 1024
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
+    stop: tuple[str, ...] = ()
+    json_schema: str | None = None
 
     def __post_init__(self) -> None:
         if not self.temperature >= 0:
@@ -82,6 +90,18 @@ class EngineStats:
     cached_tokens: int
     sampled_tokens: int
     busy_s: float
+
+
+class GrammarRefused(BoundaryError):
+    """The engine can't make a grammar of a `json_schema`: a fault of who asks for it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Boundary.ENGINE, message)
+
+
+def takes_grammar(engine: Engine) -> bool:
+    """Whether `SamplingParams.json_schema` is served."""
+    return bool(getattr(engine, "takes_grammar", False))
 
 
 class Engine(Protocol):

@@ -27,7 +27,15 @@ _EXCERPT = 300
 
 
 class HttpError(Exception):
-    """The server gave no usable answer; the message says what was found instead."""
+    """The server gave no usable answer; the message says what was found instead.
+
+    Attributes:
+        status: Of HTTP, where that is what was wrong; else 0.
+    """
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class HttpPool:
@@ -178,7 +186,7 @@ async def reach(url: str, *, deadline_s: float = 60.0) -> None:
 
 def _checked(url: str, status: int, content: bytes) -> bytes:
     if not 200 <= status < 300:
-        raise HttpError(f"{url}: HTTP {status} {_excerpt(content)}")
+        raise HttpError(f"{url}: HTTP {status} {_excerpt(content)}", status=status)
     return content
 
 

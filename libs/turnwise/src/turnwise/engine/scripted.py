@@ -71,6 +71,7 @@ class ScriptedEngine:
     Attributes:
         calls: Every call of `generate`, in order.
         released: Session ids, in the order of their release.
+        takes_grammar: Whether it says that it serves a `json_schema`; it says its script anyway.
     """
 
     def __init__(self, script: Iterable[Reply] | Callable[[NDArray[np.int32]], Reply]) -> None:
@@ -79,6 +80,7 @@ class ScriptedEngine:
         self._closed = asyncio.Event()
         self.calls: list[Call] = []
         self.released: list[str] = []
+        self.takes_grammar = False
 
     async def generate(
         self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str

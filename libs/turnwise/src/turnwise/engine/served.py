@@ -86,6 +86,8 @@ class ServedEngine:
             sampled.
     """
 
+    takes_grammar = True
+
     def __init__(
         self,
         launch: Launch | None,

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise.engine import Completion, Finish, SamplingParams
-from turnwise.engine.http import HttpPool
+from turnwise.engine import Completion, Finish, GrammarRefused, SamplingParams
+from turnwise.engine.http import HttpError, HttpPool
 from turnwise.episode import Boundary, BoundaryError, crossing
 
 TRIED = "0.5.15.post1"
@@ -61,6 +61,8 @@ class SGLangCompletion(Completion):
 
 class SGLangEngine:
     """Samples turns on a server or router. Used from one event loop; see the module."""
+
+    takes_grammar = True
 
     def __init__(
         self,
@@ -104,6 +106,7 @@ class SGLangEngine:
 
         Raises:
             BoundaryError: at `Boundary.ENGINE`: no answer, or one that can't be right.
+            GrammarRefused: the server refuses a request with a schema as wrong.
             DeadlineExceeded: no answer in time; the server gives the request up when it looks at
                 the closed connection, every 4 s by default.
         """
@@ -124,6 +127,10 @@ class SGLangEngine:
             self._requests.add(request)
             try:
                 answer = await request
+            except HttpError as error:
+                if error.status == 400 and params.json_schema is not None:
+                    raise GrammarRefused(str(error)) from error
+                raise
             except asyncio.CancelledError:
                 caller = asyncio.current_task()
                 if self._closed and caller is not None and not caller.cancelling():
@@ -171,6 +178,12 @@ class SGLangEngine:
             "max_new_tokens": room,
             "stop_token_ids": list(params.stop_token_ids),
         }
+        if params.stop:
+            own = sampling.get("stop") or []
+            more = [own] if isinstance(own, str) else own
+            sampling.update(stop=[*more, *params.stop], no_stop_trim=True)
+        if params.json_schema is not None:
+            sampling["json_schema"] = params.json_schema
         if self._send_seed and params.seed is not None:
             sampling["sampling_seed"] = params.seed & ((1 << SEED_BITS) - 1)
         payload: dict[str, Any] = {

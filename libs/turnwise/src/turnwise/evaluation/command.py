@@ -75,6 +75,8 @@ def evaluate_benchmark(
     if line.options.dry_run:
         print(json.dumps(line.config(), indent=2))
         return 0
+    if line.preset is not None:
+        print(f"As training evaluates, by {line.preset}; --config or --method-config replaces that")
     # Imported here, since it imports NumPy and more, which --help does not need.
     from turnwise.evaluation.run import Evaluation
 
@@ -88,11 +90,13 @@ class _Line:
         cls: The method.
         options: Of the benchmark.
         section: The method's options.
+        preset: The method's file of options that was read, as training reads it.
     """
 
     def __init__(
         self, benchmark: Benchmark, argv: Sequence[str], method: str | type[AnyMethod] | None
     ) -> None:
+        self.preset: Path | None = None
         started = _started(argv)
         name = method or named_option(argv, "--method") or started.get("method")
         name = name or benchmark.method
@@ -108,7 +112,9 @@ class _Line:
         before = {key: value for key, value in started.items() if key in known} | {
             "method": name if isinstance(name, str) else self._section
         }
-        fixed = {**_table(started, self._section), **self._method_file()}
+        as_training, section = self._preset() if not started else ({}, {})
+        before = {**as_training, **before}
+        fixed = {**section, **_table(started, self._section), **self._method_file()}
         # Read twice, since what the method has for defaults depends on the benchmark's options.
         self.options, _ = self._read({**before, self._section: fixed})
         defaults = {**benchmark.method_defaults(self.options), **fixed}
@@ -136,6 +142,34 @@ class _Line:
             aliases={"method": self._section},
         )
         return parsed.options, parsed.sections[self._section]
+
+    def _preset(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What training evaluates a checkpoint of this method with, where no file says otherwise:
+        options of the evaluation and of the method. A benchmark of its own, a data file and an
+        endpoint have nothing to do with the preset."""
+        words = ("--config", "--method-config", "--prompt-data", "--base-url", *HELP)
+        preset = self.cls.preset
+        if preset is None or self._benchmark.name or any(_given(self._argv, one) for one in words):
+            return {}, {}
+        from turnwise.local.options import TrainOptions
+
+        parsed = parse_sections(
+            TrainOptions,
+            {self._section: self.cls.Options},
+            [],
+            prog="",
+            description="",
+            default_file=preset,
+        )
+        training, section = parsed.options, parsed.sections[self._section]
+        self.preset = preset
+        return {
+            "temperature": training.eval_temperature,
+            "max_response_len": training.rollout_max_response_len,
+            "max_context_len": training.rollout_max_context_len,
+            "trials": training.n_samples_per_eval_prompt,
+            "task_split": training.eval_split,
+        }, section.model_dump(exclude_unset=True)
 
     def _method_file(self) -> dict[str, Any]:
         given = named_option(self._argv, "--method-config")

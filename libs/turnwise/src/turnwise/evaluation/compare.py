@@ -39,14 +39,19 @@ class Other:
         name, path: Of its folder.
         config: As it was started.
         scores: Of each task by its key.
-        players: Who took part beside the policy, by role.
+        row: The evaluation as metrics.jsonl has it, tasks by their keys.
     """
 
     name: str
     path: Path
     config: Mapping[str, Any]
     scores: Table
-    players: Mapping[str, str]
+    row: EvalRow
+
+    @property
+    def players(self) -> Mapping[str, str]:
+        """Who took part beside the policy, by role."""
+        return self.row.services
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +134,14 @@ def read_other(path: Path, flag: str) -> Other:
         if odd := sorted(keys.keys() ^ scores.keys()):
             raise ConfigError(f"{flag} {path}: task {odd[0]} is in one of its files alone")
         scores = {keys[name]: found for name, found in scores.items()}
-    return Other(path.resolve().name, path, folder.read_config(), scores, row.services)
+        row = msgspec.structs.replace(
+            row,
+            compared={
+                name: {keys[task]: values for task, values in numbers.items()}
+                for name, numbers in row.compared.items()
+            },
+        )
+    return Other(path.resolve().name, path, folder.read_config(), scores, row)
 
 
 def check_same_tasks(other: Other, tasks: Sequence[TaskRow]) -> None:

@@ -24,6 +24,7 @@ from turnwise.evaluation.journal import Journal
 from turnwise.evaluation.tasks import TaskRow, read_tasks, write_tasks
 from turnwise.run.folder import RunFolder, write_whole
 from turnwise.run.jsonl import append_row, dump, parse_line, read_rows
+from turnwise.run.metrics import Picture
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +36,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
         k: Trials of each task.
         players: Who took part beside the policy, by role.
         baselines: What fixed behaviours score on the same tasks.
+        compared: Numbers of the episodes that are compared beside the score, by name.
+        pictures: Pairs of them that the page sets against each other.
         claim: What the score means and what it does not, one sentence each.
     """
 
@@ -44,6 +47,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     k: int
     players: dict[str, str] = {}
     baselines: dict[str, float] = {}
+    compared: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
     claim: tuple[str, ...] = ()
 
 

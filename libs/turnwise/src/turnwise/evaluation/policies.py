@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
-from turnwise.engine import Completion, Engine, SamplingParams
+from turnwise.engine import Completion, Engine, SamplingParams, takes_grammar
 from turnwise.engine.http import HttpError, reach
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.episode import Boundary, BoundaryError
@@ -148,6 +148,11 @@ class WatchedEngine:
     def __init__(self, engine: Engine, sampling: SamplingParams, session: str) -> None:
         self._engine, self._sampling, self._session = engine, sampling, session
         self.wrong: SamplingParams | None = None
+
+    @property
+    def takes_grammar(self) -> bool:
+        """As of the engine."""
+        return takes_grammar(self._engine)
 
     async def generate(
         self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from turnwise.config import ConfigError
 from turnwise.evaluation.benchmark import Benchmark
 from turnwise.evaluation.compare import Comparison, Other, compare, write_comparison
@@ -17,9 +19,16 @@ from turnwise.evaluation.tasks import ALL, parts
 from turnwise.ledger import Ledger
 from turnwise.report import write_report
 from turnwise.run.folder import forget
-from turnwise.run.metrics import EvalRow, as_row, metric_means
+from turnwise.run.metrics import EvalRow, Picture, as_row, compared_numbers, metric_means
 from turnwise.run.progress import number
-from turnwise.run.summary import EvalSummary, Measure, SummaryTable, percent, write_summary
+from turnwise.run.summary import (
+    EvalSummary,
+    Measure,
+    SummaryTable,
+    changes,
+    percent,
+    write_summary,
+)
 from turnwise.trials import TrialError
 
 READ, WRITTEN = "prompt_tokens", "sampled_tokens"
@@ -64,7 +73,7 @@ def conclude(
             other, name, config, folder.tasks, table, players=about.players, seed=seed
         )
         write_comparison(folder, comparison)
-    _write_metrics(folder, table, attempts, ledger, services)
+    _write_metrics(folder, table, attempts, ledger, services, other)
     shown = list(tables)
     if comparison is not None and other is not None:
         shown = [comparison.table(), _changes(folder, table, other), *shown]
@@ -81,7 +90,7 @@ def conclude(
         claim=about.claim,
         replayed=len(attempts) - len(rows),
         compared=comparison.verdict() if comparison is not None else "",
-        notes=(*_notes(table, sums, usd, services), *notes),
+        notes=(*_notes(table, sums, usd, services), *_compared(folder, rows, other), *notes),
         tables=(*shown, *benchmark.tables(folder.tasks, rows)),
         totals=sums,
         usd=usd,
@@ -178,6 +187,30 @@ def _notes(
     return notes
 
 
+def _compared(folder: EvalFolder, rows: Sequence[TrialRow], other: Other | None) -> list[str]:
+    """What else than the score changed against the other evaluation, a sentence each."""
+    if other is None:
+        return []
+    keys = {task.id: task.key for task in folder.tasks}
+    found = compared_numbers(
+        folder.about.compared, ((keys[row.task_id], row.score, row.metrics) for row in rows)
+    )
+    named = changes(other.row.compared, found)
+    return [f"{name} {change}, against {other.name}" for name, change in named.items()]
+
+
+def _pictures(folder: EvalFolder, other: Other | None) -> list[Picture]:
+    """The method's, with the place of the other evaluation."""
+    found = []
+    for picture in folder.about.pictures:
+        points = dict(picture.points)
+        if other is not None and {picture.x, picture.y} <= other.row.metrics.keys():
+            means = other.row.metrics
+            points[other.name] = (means[picture.x].mean, means[picture.y].mean)
+        found.append(msgspec.structs.replace(picture, points=points))
+    return found
+
+
 def _changes(folder: EvalFolder, table: Table, other: Other) -> SummaryTable:
     """Each task's mean score on both sides, the largest change first."""
 
@@ -207,6 +240,7 @@ def _write_metrics(
     attempts: Sequence[TrialRow],
     ledger: Ledger,
     services: Mapping[str, float],
+    other: Other | None,
 ) -> None:
     mean = avg_at_k(table).estimate
     forget(folder.run.metrics)
@@ -225,6 +259,11 @@ def _write_metrics(
                 service_totals=dict(services),
                 eval_s=sum(row.wall_s for row in attempts),
                 scores={name: [one.score for one in row] for name, row in table.items()},
+                compared=compared_numbers(
+                    folder.about.compared,
+                    ((row.task_id, row.score, row.metrics) for row in folder.journal.rows()),
+                ),
+                pictures=_pictures(folder, other),
             )
         )
     )

@@ -16,17 +16,24 @@ TaskT = TypeVar("TaskT")
 
 
 def missing_rollouts(
-    tasks: Mapping[str, TaskT], trials: int, *, seed: int, scored: Collection[tuple[str, int]]
+    tasks: Mapping[str, TaskT],
+    trials: int,
+    *,
+    seed: int,
+    scored: Collection[tuple[str, int]],
+    work: Callable[[TaskT], float] = lambda task: 0.0,
 ) -> list[Rollout[TaskT]]:
     """What is left to play: first trials of all tasks come first, so that an evaluation that ends
-    early has some of every task.
+    early has some of every task; of these the longest, so that none is what the others wait for.
 
     Args:
         tasks: By name, which also names their seeds.
         trials: Of each task.
         seed: The evaluation's.
         scored: Trials that are not played again (`Journal.scored`).
+        work: See `turnwise.method.Method`.
     """
+    longest_first = sorted(tasks.items(), key=lambda item: -work(item[1]))
     return [
         Rollout(
             task=task,
@@ -36,7 +43,7 @@ def missing_rollouts(
             seed=derive_seed(seed, "eval", task_id, trial),
         )
         for trial in range(trials)
-        for task_id, task in tasks.items()
+        for task_id, task in longest_first
         if (task_id, trial) not in scored
     ]
 

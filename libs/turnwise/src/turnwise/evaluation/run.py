@@ -40,7 +40,7 @@ from turnwise.report import write_eval_report
 from turnwise.rollout import Rollout
 from turnwise.run.folder import forget
 from turnwise.run.lock import locked
-from turnwise.run.status import StatusWriter
+from turnwise.run.watching import StatusWriter
 from turnwise.stopping import MIN_LOST_GROUPS, nothing_scored
 
 PROGRESS_LINES = 10
@@ -165,17 +165,22 @@ class Evaluation:
             self.options.k,
             seed=self.options.seed,
             scored=() if self.folder is None else self.folder.journal.scored(),
+            work=self.method.work,
         )
 
     async def _created(self, policy: AnyPolicy) -> EvalFolder:
         benchmark, options, method = self.benchmark, self.options, self.method
+        baselines = await benchmark.baselines(method, self._method_tasks, policy)
         about = About(
             title=benchmark.title(options, method),
             policy=options.policy_name,
             method=str(self._config["method"]),
             k=options.k,
             players=dict(method.players()),
-            baselines=dict(await benchmark.baselines(method, self._method_tasks, policy)),
+            baselines=dict(baselines),
+            compared=tuple(method.compared),
+            # After the baselines, whose numbers are in them.
+            pictures=tuple(method.pictures()),
             claim=benchmark.claim(options, method, self.tasks),
         )
         name = f"eval-{benchmark.name or method_name(type(method))}"

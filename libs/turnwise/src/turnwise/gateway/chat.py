@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from turnwise.gateway import fields
 from turnwise.gateway.requests import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -13,40 +14,19 @@ from turnwise.gateway.requests import (
     Refusal,
     Request,
     function_tool,
-    kind,
     list_of,
     object_of,
     parts_text,
     positive,
-    refuse_present,
+    schema_of,
+    strings_of,
+    text_in,
     text_of,
     truth,
     with_tool_names,
 )
 
 NAME = "chat"
-_READ = {
-    "messages", "tools", "tool_choice", "max_tokens", "max_completion_tokens", "stream",
-    "stream_options", "model", "parallel_tool_calls", "response_format",
-}  # fmt: skip
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "stop": ([],),
-    "logit_bias": ({},),
-    "presence_penalty": (0, 0.0),
-    "frequency_penalty": (0, 0.0),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
-    "parallel_tool_calls": (True,),
-    "response_format": ({"type": "text"},),
-    "functions": ([],),
-    "function_call": ("none", "auto"),
-    "audio": (),
-    "modalities": (["text"],),
-    "prediction": (),
-    "web_search_options": (),
-}
-_OURS = ("temperature", "top_p", "top_k", "min_p", "seed")
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -55,7 +35,7 @@ def read(body: Mapping[str, Any]) -> Request:
     Raises:
         Refusal: saying which field, what was found and what is right.
     """
-    refuse_present(body, _NEUTRAL)
+    own, ignored = fields.sort(body, "chat")
     messages = list_of(body.get("messages"), "messages", MAX_MESSAGES)
     if not messages:
         raise Refusal(400, "messages is empty", field="messages")
@@ -74,8 +54,11 @@ def read(body: Mapping[str, Any]) -> Request:
         stream=truth(body.get("stream"), "stream"),
         usage_event=truth(options.get("include_usage"), "stream_options.include_usage"),
         model="policy" if model is None else text_of(model, "model"),
-        overridden=tuple(name for name in _OURS if body.get(name) is not None),
-        ignored=tuple(str(n) for n in body if n not in _READ | set(_OURS) | set(_NEUTRAL)),
+        stops=strings_of(body.get("stop"), "stop"),
+        schema=schema_of(body.get("response_format"), "response_format", "json_schema"),
+        logprobs=truth(body.get("logprobs"), "logprobs"),
+        overridden=own,
+        ignored=ignored,
         raw=body,
     )
 
@@ -101,12 +84,7 @@ def _tool(tool: Any, i: int) -> dict[str, Any]:
         raise Refusal(400, f"{where}: only tools of type function, found {tool['type']!r:.40}",
                       code="unsupported_value", field=where)  # fmt: skip
     function = object_of(tool.get("function"), f"{where}.function")
-    return function_tool(
-        function.get("name"),
-        function.get("description"),
-        function.get("parameters"),
-        f"{where}.function",
-    )
+    return function_tool(function, f"{where}.function", "parameters")
 
 
 def _message(message: Any, i: int) -> dict[str, Any]:
@@ -117,12 +95,12 @@ def _message(message: Any, i: int) -> dict[str, Any]:
         raise Refusal(400, f"{where}.role: {role!r:.40} is none of {', '.join(_ROLES)}",
                       field=f"{where}.role")  # fmt: skip
     kinds = ("text", "refusal") if role == "assistant" else ("text",)
-    made: dict[str, Any] = {
-        "role": "system" if role == "developer" else role,
-        "content": parts_text(message.get("content"), f"{where}.content", kinds),
-    }
+    content = message.get("content")
+    if type(content) is not str or not content.isascii():
+        content = parts_text(content, f"{where}.content", kinds)
+    made: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": content}
     if role == "tool":
-        made["tool_call_id"] = text_of(message.get("tool_call_id"), f"{where}.tool_call_id")
+        made["tool_call_id"] = text_in(message, "tool_call_id", where)
     if role == "assistant":
         for name in ("reasoning_content", "reasoning"):
             if isinstance(message.get(name), str) and message[name]:
@@ -138,18 +116,14 @@ def _message(message: Any, i: int) -> dict[str, Any]:
 def _call(call: Any, where: str) -> dict[str, Any]:
     call = object_of(call, where)
     function = object_of(call.get("function"), f"{where}.function")
-    arguments = function.get("arguments")
-    if isinstance(arguments, dict):
-        arguments = json.dumps(arguments)
-    if not isinstance(arguments, str):
-        raise Refusal(400, f"{where}.function.arguments must be JSON in a string, found"
-                      f" {kind(arguments)}", field=where)  # fmt: skip
+    if isinstance(function.get("arguments"), dict):
+        function = {**function, "arguments": json.dumps(function["arguments"])}
     return {
-        "id": text_of(call.get("id") or "", f"{where}.id"),
+        "id": text_in(call, "id", where) if call.get("id") else "",
         "type": "function",
         "function": {
-            "name": text_of(function.get("name"), f"{where}.function.name"),
-            "arguments": text_of(arguments, f"{where}.function.arguments"),
+            "name": text_in(function, "name", f"{where}.function"),
+            "arguments": text_in(function, "arguments", f"{where}.function"),
         },
     }
 
@@ -159,7 +133,12 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
     message = {**found.message, "content": found.message["content"] or None, "refusal": None}
     if not found.calls:
         message["content"] = found.message["content"]
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(found)}
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": _logprobs(found),
+        "finish_reason": _finish(found),
+    }
     return {**_head(request, found, "chat.completion"), "choices": [choice], "usage": _usage(found)}
 
 
@@ -167,11 +146,11 @@ def events(request: Request, found: Answer) -> Iterator[bytes]:
     """The same as server-sent events."""
     head = _head(request, found, "chat.completion.chunk")
 
-    def chunk(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def chunk(delta: Mapping[str, Any], finish: str | None = None, logprobs: Any = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         return _event({**head, "choices": [choice]})
 
-    yield chunk({"role": "assistant", "content": ""})
+    yield chunk({"role": "assistant", "content": ""}, logprobs=_logprobs(found))
     if found.message.get("reasoning_content"):
         yield chunk({"reasoning_content": found.message["reasoning_content"]})
     if found.message["content"]:
@@ -214,6 +193,12 @@ def _finish(found: Answer) -> str:
     if found.cut:
         return "length"
     return "tool_calls" if found.calls else "stop"
+
+
+def _logprobs(found: Answer) -> dict[str, Any] | None:
+    if not found.tokens:
+        return None
+    return {"content": [token.as_json() for token in found.tokens], "refusal": None}
 
 
 def _usage(found: Answer) -> dict[str, int]:

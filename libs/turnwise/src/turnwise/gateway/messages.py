@@ -6,32 +6,28 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from turnwise.gateway import fields
+from turnwise.gateway.handles import attach
 from turnwise.gateway.requests import (
     MAX_MESSAGES,
     MAX_TOOLS,
     Answer,
     Refusal,
     Request,
+    Schema,
     function_tool,
     list_of,
     object_of,
     parts_text,
     positive,
-    refuse_present,
+    schema_of,
+    strings_of,
     text_of,
     truth,
     with_tool_names,
 )
 
 NAME = "messages"
-_READ = {"messages", "system", "tools", "tool_choice", "max_tokens", "stream", "model"}
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "stop_sequences": ([],),
-    "mcp_servers": ([],),
-    "output_format": (),
-    "container": (),
-}
-_OURS = ("temperature", "top_p", "top_k", "thinking")
 _ERRORS = {401: "authentication_error", 413: "request_too_large", 429: "rate_limit_error"}
 # Claude Code begins the system prompt of each request with a block that holds a new number, which
 # no model is meant to read.
@@ -43,7 +39,7 @@ def read(body: Mapping[str, Any]) -> Request:
     Raises:
         Refusal: saying which field, what was found and what is right.
     """
-    refuse_present(body, _NEUTRAL)
+    own, ignored = fields.sort(body, "messages")
     given = list_of(body.get("messages"), "messages", MAX_MESSAGES)
     if not given:
         raise Refusal(400, "messages is empty", field="messages")
@@ -61,9 +57,18 @@ def read(body: Mapping[str, Any]) -> Request:
         max_tokens=positive(body.get("max_tokens"), "max_tokens"),
         stream=truth(body.get("stream"), "stream"),
         model="policy" if model is None else text_of(model, "model"),
-        overridden=tuple(name for name in _OURS if body.get(name) is not None),
-        ignored=tuple(str(n) for n in body if n not in _READ | set(_OURS) | set(_NEUTRAL)),
+        stops=strings_of(body.get("stop_sequences"), "stop_sequences"),
+        schema=_schema(body),
+        overridden=own,
+        ignored=ignored,
         raw=body,
+    )
+
+
+def _schema(body: Mapping[str, Any]) -> Schema | None:
+    config = object_of(body.get("output_config") or {}, "output_config")
+    return schema_of(config.get("format"), "output_config.format") or schema_of(
+        body.get("output_format"), "output_format"
     )
 
 
@@ -117,6 +122,7 @@ def _assistant(blocks: list[tuple[dict[str, Any], str]]) -> dict[str, Any]:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
+    made: dict[str, Any] = {"role": "assistant", "content": ""}
     for block, where in blocks:
         if block.get("type") == "tool_use":
             arguments = object_of(block.get("input"), f"{where}.input")
@@ -132,9 +138,11 @@ def _assistant(blocks: list[tuple[dict[str, Any], str]]) -> dict[str, Any]:
             )
         elif block.get("type") == "thinking":
             thoughts.append(text_of(block.get("thinking"), f"{where}.thinking"))
+            if block.get("signature"):
+                attach(made, text_of(block["signature"], f"{where}.signature"))
         else:
             texts.append(parts_text([block], where, ("text",)))
-    made: dict[str, Any] = {"role": "assistant", "content": "".join(texts)}
+    made["content"] = "".join(texts)
     if thoughts:
         made["reasoning_content"] = "".join(thoughts)
     if calls:
@@ -151,7 +159,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
             code="unsupported_value",
             field=where,
         )
-    return function_tool(tool.get("name"), tool.get("description"), tool.get("input_schema"), where)
+    return function_tool(tool, where, "input_schema")
 
 
 def _tool_choice(value: Any) -> tuple[bool, bool]:
@@ -180,7 +188,7 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
         **_head(request, found),
         "content": _blocks(found),
         "stop_reason": _stop_reason(found),
-        "stop_sequence": None,
+        "stop_sequence": found.stop,
         "usage": {"input_tokens": found.turn.prompt_tokens, "output_tokens": found.turn.tokens},
     }
 
@@ -203,7 +211,7 @@ def events(request: Request, found: Answer) -> Iterator[bytes]:
         yield _event("content_block_stop", index=index)
     yield _event(
         "message_delta",
-        delta={"stop_reason": _stop_reason(found), "stop_sequence": None},
+        delta={"stop_reason": _stop_reason(found), "stop_sequence": found.stop},
         usage={"output_tokens": found.turn.tokens},
     )
     yield _event("message_stop")
@@ -257,6 +265,8 @@ def _streamed(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any
 def _stop_reason(found: Answer) -> str:
     if found.cut:
         return "max_tokens"
+    if found.stop is not None:
+        return "stop_sequence"
     return "tool_use" if found.calls else "end_turn"
 
 

@@ -4,6 +4,7 @@
         def task(self, row): ...
         async def agent(self, base_url, task): ...        # or a command:
         def command(self, task): return ["my-agent", "--task", task.text]
+        def describe(self, task): return {"text": task.text}      # or a service, --callback-url
         def reward(self, task, result): ...
 
 | what happens                                                   | ending         | score         |
@@ -39,6 +40,7 @@ from turnwise.episode import (
     as_score,
     crossing,
 )
+from turnwise.gateway.callback import Callback, check_callback
 from turnwise.gateway.command import client_environment, run_command
 from turnwise.gateway.record import Record
 from turnwise.gateway.server import Gateway
@@ -55,7 +57,11 @@ class HarnessOptions(MethodOptions):
     """Address to listen on. Another one than this machine's own is reachable for others; the secret
     in each rollout's URL is what keeps them out."""
     gateway_public_host: str | None = None
-    """Name or address by which agents reach the gateway; gateway-host where not given."""
+    """Name or address by which agents reach the gateway. Where not given gateway-host, and for
+    0.0.0.0 the address that the machine of the rollout has in its network."""
+    callback_url: str | None = None
+    """A service that runs the agent in place of this process: it is POSTed the base URL and the
+    task, and answers with the result."""
     max_turns: int = Field(default=64, ge=1)
     """Turns of a rollout; a request for another one is refused."""
     max_requests_at_once: int = Field(default=8, ge=1)
@@ -75,7 +81,7 @@ TaskT = TypeVar("TaskT")
 
 
 class Harness(Method[HarnessOptionsT, TaskT]):
-    """See the module. An agent overrides `agent` or `command`, and `reward`."""
+    """See the module. An agent overrides `agent`, `command` or `describe`, and `reward`."""
 
     Options: ClassVar[type[MethodOptions]] = HarnessOptions
     fans_out = True
@@ -86,7 +92,10 @@ class Harness(Method[HarnessOptionsT, TaskT]):
             ConfigError: the options are wrong.
         """
         super().__init__(options)
+        if options.callback_url is not None:
+            check_callback(options.callback_url, options.gateway_host, options.gateway_public_host)
         self._gateway: Gateway | None = None
+        self._callback: Callback | None = None
 
     async def agent(self, base_url: str, task: TaskT) -> Any:
         """Runs the agent, and returns what its reward is computed from. Runs `command` if it is not
@@ -112,10 +121,14 @@ class Harness(Method[HarnessOptionsT, TaskT]):
         """Fills the workspace of a command."""
         return None
 
+    def describe(self, task: TaskT) -> Any:
+        """The task as the service behind `callback_url` gets it: anything that is JSON."""
+        raise NotImplementedError(f"{type(self).__name__} does not describe its tasks")
+
     @abstractmethod
     def reward(self, task: TaskT, result: Any) -> float:
-        """The score of what `agent` returned, or of a `CommandResult`. Runs in a thread, which a
-        deadline does not end: one that hangs stays until the process ends."""
+        """The score of what `agent` or the service returned, or of a `CommandResult`. Runs in a
+        thread, which a deadline does not end: one that hangs stays until the process ends."""
 
     async def open(self, services: Services) -> None:
         """See `Method`. Starts the gateway."""
@@ -128,9 +141,14 @@ class Harness(Method[HarnessOptionsT, TaskT]):
             raise ConfigError(
                 f"gateway-host {options.gateway_host}: {error.strerror or error}"
             ) from error
+        if options.callback_url is not None:
+            self._callback = Callback(options.callback_url)
 
     async def close(self) -> None:
         """See `Method`."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            await callback.close()
         gateway, self._gateway = self._gateway, None
         if gateway is not None:
             await gateway.__aexit__()
@@ -195,6 +213,8 @@ class Harness(Method[HarnessOptionsT, TaskT]):
 
     async def _attributed(self, url: str, task: TaskT) -> Any:
         async with crossing(Boundary.HARNESS, deadline_s=self.options.harness_deadline_s):
+            if self._callback is not None:
+                return await self._callback.run(url, self.describe(task))
             return await self.agent(url, task)
 
     async def _grade(self, task: TaskT, result: Any) -> _Graded:

@@ -14,9 +14,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-import json
 import re
 import time
 from collections import Counter
@@ -27,13 +24,13 @@ import tokendelta
 import toolparse
 
 from turnwise.conversation import Turn
-from turnwise.conversation.history import assistant_message
-from turnwise.conversation.recorded import places_of
-from turnwise.conversation.tokens import read_turn
-from turnwise.engine import Completion
+from turnwise.engine import Completion, GrammarRefused, takes_grammar
 from turnwise.episode import Boundary, BoundaryError, Limit, crossing
-from turnwise.gateway.requests import Answer, Refusal, Request
-from turnwise.gateway.turns import Bounds, Given, Sampling, Told
+from turnwise.gateway.fields import not_exactly
+from turnwise.gateway.handles import Handles
+from turnwise.gateway.reading import cut_at_stop, read, tokens_of
+from turnwise.gateway.requests import Answer, Refusal, Request, Schema
+from turnwise.gateway.turns import Bounds, Given, Sampling, Told, transcript_of
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
 
@@ -43,6 +40,7 @@ _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 COUNTS = (
     "requests", "turns", "prompt_tokens", "sampled_tokens", "cached_tokens", "cut_turns",
     "tool_calls", "parse_errors", "replays", "forks", "refused", "unmet_tool_choice",
+    "constrained_turns", "forged_handles",
 )  # fmt: skip
 
 
@@ -62,7 +60,7 @@ class Record:
     """
 
     def __init__(self, policy: Policy, rollout: Rollout[Any], bounds: Bounds, key: bytes) -> None:
-        """`key` signs the ids of calls."""
+        """`key` signs what a client sends back."""
         self.policy, self.rollout, self.bounds = policy, rollout, bounds
         self.tree = tokendelta.Tree(
             policy.profile, max_tokens=policy.max_context_tokens, on_rewrite=policy.on_rewrite
@@ -75,7 +73,7 @@ class Record:
         self.engine_s = 0.0
         self.release_error: str | None = None
         self.weight_versions: set[int] = set()
-        self._key = key
+        self._handles = Handles(key)
         self._open = 0
         self._sampling: dict[int, Sampling] = {}
         self._told: dict[int, Told] = {}
@@ -104,7 +102,10 @@ class Record:
         self._open += 1
         try:
             ticket = self._place(request, retry)
-            return Given(self, ticket, await self._wait(ticket))
+            answer = await self._wait(ticket)
+            if request.logprobs:
+                answer = replace(answer, tokens=tokens_of(self.policy, answer.completion))
+            return Given(self, ticket, answer)
         finally:
             self._open -= 1
 
@@ -162,6 +163,8 @@ class Record:
 
     def _place(self, request: Request, retry: bool) -> tokendelta.Ticket:
         """The request's turn; a new one is being sampled then."""
+        if request.schema is not None:
+            self._check_grammar(request, request.schema)
         try:
             toolset = toolparse.ToolSet(request.tools) if request.tools and request.parse else None
             found = self.tree.prepare(
@@ -171,6 +174,8 @@ class Record:
             raise Refusal(400, str(error)) from error
         if isinstance(found, tokendelta.Overflow):
             raise self._overflow(found.available + found.needed)
+        for message in request.messages[found.agreed :]:
+            self.counts["forged_handles"] += self._handles.forged(message)
         if found.decision == "replay":
             self.counts["replays"] += 1
             return found
@@ -192,6 +197,13 @@ class Record:
         self._sampling[found.turn] = Sampling(task)
         task.add_done_callback(lambda done: self._ended(found.turn, done))
         return found
+
+    def _check_grammar(self, request: Request, schema: Schema) -> None:
+        if not takes_grammar(self.policy.engine):
+            raise not_exactly(schema.where, schema.text, "this engine takes no grammar")
+        if request.tools and request.parse:
+            why = "under a grammar no tool can be called; send tool_choice none"
+            raise not_exactly(schema.where, schema.text, why)
 
     def _ended(self, turn: int, task: asyncio.Task[Answer]) -> None:
         sampling = self._sampling.pop(turn)
@@ -233,6 +245,8 @@ class Record:
             policy.sampling,
             seed=derive_seed(self.rollout.seed, "turn", ticket.turn),
             max_new_tokens=min(policy.sampling.max_new_tokens, room, request.max_tokens or room),
+            stop=request.stops,
+            json_schema=None if request.schema is None else request.schema.text,
         )
         started = time.perf_counter()
         try:
@@ -240,6 +254,11 @@ class Record:
                 completion = await policy.engine.generate(prompt, params, session_id=session)
             async with crossing(Boundary.ENGINE):
                 found = self._commit(ticket, request, toolset, completion)
+        except GrammarRefused as error:
+            assert request.schema is not None, "a grammar was asked for"
+            self.tree.abandon(ticket, str(error))
+            raise Refusal(400, f"{request.schema.where}: {error}", code="invalid_json_schema",
+                          field=request.schema.where) from error  # fmt: skip
         except BoundaryError as error:
             self._lose(ticket, error)
             raise Refusal(503, f"the engine failed: {error}", code="engine_failed") from error
@@ -261,49 +280,40 @@ class Record:
     ) -> Answer:
         if not len(completion.ids) and completion.finish != "abort":
             raise ValueError(f"no token sampled, and the finish is {completion.finish}")
-        most = self.policy.sampling.max_new_tokens
-        turn = read_turn(self.policy, toolset, completion, ticket.turn, len(ticket.prompt), most)
-        own = assistant_message(turn)
-        message = self._message(turn, own)
+        cut = cut_at_stop(self.policy, completion, request.stops)
+        turn, own, message = read(
+            self.policy,
+            toolset,
+            cut,
+            number=ticket.turn,
+            prompt_tokens=len(ticket.prompt),
+            call_id=lambda k: f"call_{self._handles.make(f'{ticket.turn:x}_{k:x}')}",
+        )
+        completion, handle = cut.completion, self._handles.make(f"{ticket.turn:x}")
         overflow = self.tree.commit(
             ticket,
             completion.ids,
             completion.logprobs,
             completion.finish,
-            message=message,
+            message={**message, "handle": handle},
             own=own if own.get("tool_calls") else None,
+            stops=() if cut.stop is None else (cut.stop,),
+            constrained=request.schema is not None,
         )
         if overflow is not None:
             raise ValueError(f"{turn.tokens} tokens sampled where {overflow.available} fit")
         found = Answer(
-            id=self._signed(f"{ticket.turn:x}"),
+            id=handle,
             created=int(time.time()),
             turn=turn,
             message=message,
+            stop=cut.stop,
+            completion=completion,
         )
         self._told[ticket.turn] = Told(request.messages[ticket.agreed :], found)
         self._count(turn, request, completion)
         self.limit, self.aborted = turn.limit, completion.finish == "abort"
         return found
-
-    def _message(self, turn: Turn, own: dict[str, Any]) -> dict[str, Any]:
-        """The turn as the client gets it. What looks like a call and is none stays in the text."""
-        message = {**own}
-        if turn.finish == "stop" and turn.errors and not turn.calls:
-            message = {"role": "assistant", "content": turn.text}
-        if turn.calls and "tool_calls" in own:
-            message["tool_calls"] = [
-                {
-                    "id": f"call_{self._signed(f'{turn.number:x}_{k:x}')}",
-                    "type": "function",
-                    "function": {
-                        "name": call.name,
-                        "arguments": json.dumps(call.arguments),
-                    },
-                }
-                for k, call in enumerate(turn.calls)
-            ]
-        return message
 
     def _ignored(self, name: str) -> str:
         """A field's place in the counts: a client's words name a bounded number of them."""
@@ -313,10 +323,6 @@ class Record:
         known = sum(one.startswith("ignored/") for one in self.counts)
         return key if known < MAX_IGNORED and _FIELD.fullmatch(name) else "ignored/other"
 
-    def _signed(self, name: str) -> str:
-        """A name that is unique in the rollout and that nobody else can make."""
-        return f"{name}_{hmac.new(self._key, name.encode(), hashlib.sha256).hexdigest()[:16]}"
-
     def _count(self, turn: Turn, request: Request, completion: Completion) -> None:
         counts = self.counts
         counts["turns"] += 1
@@ -324,6 +330,7 @@ class Record:
         counts["sampled_tokens"] += turn.tokens
         counts["cached_tokens"] += completion.cached_tokens
         counts["cut_turns"] += turn.finish == "length"
+        counts["constrained_turns"] += request.schema is not None
         self.weight_versions.add(completion.weight_version)
         if turn.finish != "stop":
             return
@@ -357,20 +364,7 @@ class Record:
 
     def transcript(self) -> list[dict[str, Any]]:
         """Messages in the order of turns, as in `Conversation.transcript`."""
-        places = places_of(self.samples().samples)
-        rows = []
-        for number, told in sorted(self._told.items()):
-            said = {
-                **told.answer.message,
-                "text": told.answer.turn.text,
-                "finish": told.answer.turn.finish,
-                "author": "policy",
-            }
-            for message in (*({**one, "author": _author(one)} for one in told.prompt), said):
-                found = places.get((number, message["author"] == "policy"))
-                place = {"segment": found and found[0], "span": found and found[1:]}
-                rows.append({**message, "turn": number, **place})
-        return rows
+        return transcript_of(self._told, self.samples().samples)
 
     def metrics(self) -> dict[str, float]:
         """`counts`, `segments`, `dropped_tokens`, `rewrites` and `engine_s` in seconds."""
@@ -393,10 +387,3 @@ class Record:
             "dropped": [asdict(drop) for drop in self.samples().dropped],
             "rewrites": [asdict(rewrite) for rewrite in self.tree.rewrites],
         }
-
-
-def _author(message: dict[str, Any]) -> str:
-    if message["role"] == "tool":
-        return f"tool:{message.get('name', '')}"
-    role = str(message["role"])
-    return {"system": "prompt", "assistant": "client"}.get(role, role)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from turnwise.conversation import Turn
+from turnwise.engine import Completion
 
 MAX_MESSAGES = 4096
 MAX_TOOLS = 512
+MAX_STOPS = 16
 
 
 class Refusal(Exception):
@@ -43,6 +46,32 @@ class Refusal(Exception):
         return {"x-should-retry": "true", "Retry-After": str(self.retry_after_s)}
 
 
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A grammar that an answer is asked to keep: the field that asks, and JSON Schema as text."""
+
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A sampled token as a client sees it.
+
+    Attributes:
+        text: Of it alone; a part of a character reads U+FFFD.
+        logprob: As recorded.
+    """
+
+    text: str
+    logprob: float
+
+    def as_json(self) -> dict[str, Any]:
+        """In the form of Chat Completions, which Responses shares."""
+        whole = None if "\ufffd" in self.text else list(self.text.encode())
+        return {"token": self.text, "logprob": self.logprob, "bytes": whole, "top_logprobs": []}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What a client asks for.
@@ -53,6 +82,9 @@ class Request:
         parse: Whether calls are read in the turn.
         demands_call: The client asked for a call, which is not enforced.
         max_tokens: The client's bound; None where it gives none.
+        stops: Strings before the first of which the answer ends.
+        schema: A grammar that the answer is asked to keep.
+        logprobs: Whether the answer says the log-probs.
         stream: Whether the answer is sent as events.
         usage_event: Whether a stream ends with the counts (Chat Completions).
         model: The name that is answered with.
@@ -66,6 +98,9 @@ class Request:
     parse: bool = True
     demands_call: bool = False
     max_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    schema: Schema | None = None
+    logprobs: bool = False
     stream: bool = False
     usage_event: bool = False
     model: str = "policy"
@@ -76,7 +111,7 @@ class Request:
     @property
     def key(self) -> tuple[Any, ...]:
         """What makes two requests the same beside history and tools."""
-        return self.parse, self.max_tokens
+        return self.parse, self.max_tokens, self.stops, self.schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,12 +123,18 @@ class Answer:
         created: Seconds since the epoch.
         turn: As it was read.
         message: In the form of the Chat Completions API, its calls with ids.
+        stop: The stop string that it ended before.
+        completion: What was sampled of it.
+        tokens: What was sampled, where the request asks for log-probs.
     """
 
     id: str
     created: int
     turn: Turn
     message: Mapping[str, Any]
+    stop: str | None = None
+    completion: Completion = field(compare=False, repr=False)
+    tokens: tuple[Token, ...] = ()
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -126,11 +167,21 @@ def text_of(value: Any, where: str) -> str:
     """A string, or a Refusal; one that UTF-8 can't say is refused as well."""
     if not isinstance(value, str):
         raise Refusal(400, f"{where} must be a string, found {kind(value)}", field=where)
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:
         raise Refusal(400, f"{where} holds half a surrogate pair", field=where) from None
     return value
+
+
+def text_in(holder: Mapping[str, Any], name: str, where: str) -> str:
+    """The string that an object holds under a name, or a Refusal."""
+    value = holder.get(name)
+    if type(value) is str and value.isascii():
+        return value
+    return text_of(value, f"{where}.{name}")
 
 
 def positive(value: Any, where: str) -> int | None:
@@ -172,29 +223,47 @@ def parts_text(content: Any, where: str, kinds: tuple[str, ...]) -> str:
     return "".join(texts)
 
 
-def function_tool(name: Any, description: Any, parameters: Any, where: str) -> dict[str, Any]:
-    """A function schema in the form of the Chat Completions API."""
-    function: dict[str, Any] = {"name": text_of(name, f"{where}.name")}
-    if description is not None:
-        function["description"] = text_of(description, f"{where}.description")
-    if parameters is not None:
-        function["parameters"] = object_of(parameters, f"{where}.parameters")
+def function_tool(given: Mapping[str, Any], where: str, schema: str) -> dict[str, Any]:
+    """A function schema in the form of the Chat Completions API; `schema` is the key of its
+    parameters in the one that was given."""
+    function: dict[str, Any] = {"name": text_in(given, "name", where)}
+    if given.get("description") is not None:
+        function["description"] = text_in(given, "description", where)
+    if given.get(schema) is not None:
+        function["parameters"] = object_of(given[schema], f"{where}.{schema}")
     return {"type": "function", "function": function}
 
 
-def refuse_present(body: Mapping[str, Any], neutral: Mapping[str, tuple[Any, ...]]) -> None:
-    """Refuses fields that can't be served exactly, unless they ask for what is done anyway."""
-    for name, harmless in neutral.items():
-        value = body.get(name)
-        if value is None or any(value == one and type(value) is type(one) for one in harmless):
-            continue
-        raise Refusal(
-            400,
-            f"{name}: {value!r:.60} can't be served exactly: the tokens would be of another"
-            " distribution than the policy's, or not what was sampled. Leave it out",
-            code="unsupported_parameter",
-            field=name,
-        )
+def strings_of(value: Any, where: str) -> tuple[str, ...]:
+    """Stop strings: one, several, or none for None; or a Refusal."""
+    given = [value] if isinstance(value, str) else list_of(value or [], where, MAX_STOPS)
+    for one in given:
+        if not text_of(one, where):
+            raise Refusal(400, f"{where} holds an empty string, which every text has", field=where)
+    return tuple(given)
+
+
+def schema_of(value: Any, where: str, inner: str = "") -> Schema | None:
+    """What an answer has to look like, None for any text, or a Refusal.
+
+    Args:
+        value: `{"type": "json_schema", ...}`, with the schema under `inner` and there or here
+            under `schema`; `json_object`, `text`, or None.
+        where: The name of the field.
+    """
+    if value is None:
+        return None
+    shape = object_of(value, where)
+    if shape.get("type") == "text":
+        return None
+    if shape.get("type") == "json_object":
+        return Schema(where, '{"type": "object"}')
+    if shape.get("type") != "json_schema":
+        raise Refusal(400, f"{where}.type: {shape.get('type')!r:.40} is none of text, json_object,"
+                      " json_schema", field=where)  # fmt: skip
+    if inner:
+        shape, where = object_of(shape.get(inner), f"{where}.{inner}"), f"{where}.{inner}"
+    return Schema(where, json.dumps(object_of(shape.get("schema"), f"{where}.schema")))
 
 
 def with_tool_names(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

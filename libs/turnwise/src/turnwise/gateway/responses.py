@@ -9,7 +9,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from turnwise.gateway import chat
+from turnwise.gateway import chat, fields
+from turnwise.gateway.handles import attach, of_item
 from turnwise.gateway.requests import (
     MAX_MESSAGES,
     MAX_TOOLS,
@@ -21,27 +22,15 @@ from turnwise.gateway.requests import (
     object_of,
     parts_text,
     positive,
-    refuse_present,
+    schema_of,
+    strings_of,
     text_of,
     truth,
     with_tool_names,
 )
 
 NAME = "responses"
-_READ = {
-    "input", "instructions", "tools", "tool_choice", "max_output_tokens", "stream", "model", "text",
-}  # fmt: skip
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "previous_response_id": (),
-    "conversation": (),
-    "prompt": (),
-    "background": (False,),
-    "parallel_tool_calls": (True,),
-    "max_tool_calls": (),
-    "top_logprobs": (0,),
-    "truncation": ("disabled",),
-}
-_OURS = ("temperature", "top_p", "reasoning")
+_LOGPROBS = "message.output_text.logprobs"
 _TEXTS = ("input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text")
 
 
@@ -50,10 +39,8 @@ def read(body: Mapping[str, Any]) -> Request:
     Raises:
         Refusal: saying which field, what was found and what is right.
     """
-    refuse_present(body, _NEUTRAL)
+    own, ignored = fields.sort(body, "responses")
     shape = object_of(body.get("text") or {}, "text")
-    if shape.get("format") not in (None, {"type": "text"}):
-        refuse_present({"text.format": shape["format"]}, {"text.format": ()})
     tools = list_of(body.get("tools") or [], "tools", MAX_TOOLS)
     parse, demands = chat.tool_choice(body.get("tool_choice"), ("required",))
     model = body.get("model")
@@ -65,8 +52,11 @@ def read(body: Mapping[str, Any]) -> Request:
         max_tokens=positive(body.get("max_output_tokens"), "max_output_tokens"),
         stream=truth(body.get("stream"), "stream"),
         model="policy" if model is None else text_of(model, "model"),
-        overridden=tuple(name for name in _OURS if body.get(name) is not None),
-        ignored=tuple(str(n) for n in body if n not in _READ | set(_OURS) | set(_NEUTRAL)),
+        stops=strings_of(body.get("stop"), "stop"),
+        schema=schema_of(shape.get("format"), "text.format"),
+        logprobs=_LOGPROBS in list_of(body.get("include") or [], "include", MAX_TOOLS),
+        overridden=own,
+        ignored=ignored,
         raw=body,
     )
 
@@ -99,7 +89,7 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
             )
         text = parts_text(item.get("content"), f"{where}.content", _TEXTS)
         if role == "assistant":
-            _turn(messages)["content"] += text
+            _turn(messages, of_item(item.get("id")))["content"] += text
         else:
             shown = "system" if role == "developer" else role
             messages.append({"role": shown, "content": text})
@@ -110,7 +100,9 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
         }
         called = text_of(item.get("call_id"), f"{where}.call_id")
         call = {"id": called, "type": "function", "function": function}
-        _turn(messages).setdefault("tool_calls", []).append(call)
+        named = of_item(item.get("id"))
+        wrong = named if f"call_{named}" != called else ""
+        _turn(messages, wrong).setdefault("tool_calls", []).append(call)
     elif kind == "function_call_output":
         content = parts_text(item.get("output"), f"{where}.output", _TEXTS)
         called = text_of(item.get("call_id"), f"{where}.call_id")
@@ -118,9 +110,13 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
     elif kind == "reasoning":
         told = item.get("content") or item.get("summary")
         text = parts_text(told, f"{where}.summary", _TEXTS)
-        if text:
-            turn = _turn(messages)
-            turn["reasoning_content"] = turn.get("reasoning_content", "") + text
+        named = of_item(item.get("id"))
+        if item.get("encrypted_content"):
+            named = text_of(item["encrypted_content"], f"{where}.encrypted_content")
+        if text or named:
+            turn = _turn(messages, named)
+            if text:
+                turn["reasoning_content"] = turn.get("reasoning_content", "") + text
     else:
         raise Refusal(
             400,
@@ -130,10 +126,12 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
         )
 
 
-def _turn(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The turn of the assistant that the next item belongs to."""
+def _turn(messages: list[dict[str, Any]], handle: str) -> dict[str, Any]:
+    """The turn of the assistant that the next item belongs to, which came with this name."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": ""})
+    if handle:
+        attach(messages[-1], handle)
     return messages[-1]
 
 
@@ -146,7 +144,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
             code="unsupported_value",
             field=where,
         )
-    return function_tool(tool.get("name"), tool.get("description"), tool.get("parameters"), where)
+    return function_tool(tool, where, "parameters")
 
 
 def answer(request: Request, found: Answer) -> dict[str, Any]:
@@ -199,7 +197,7 @@ def _item_events(index: int, item: dict[str, Any]) -> list[dict[str, Any]]:
         empty = {**item, "content": [], "status": "in_progress"}
         (part,) = item["content"]
         place = {**place, "content_index": 0}
-        said = {**place, "logprobs": []}
+        said = {**place, "logprobs": part["logprobs"]}
         inside = [
             {"type": "response.content_part.added", **place, "part": {**part, "text": ""}},
             {"type": "response.output_text.delta", **said, "delta": part["text"]},
@@ -261,10 +259,12 @@ def _items(found: Answer, status: str) -> list[dict[str, Any]]:
     thought = found.message.get("reasoning_content")
     if thought:
         summary = [{"type": "summary_text", "text": thought}]
-        items.append({"id": f"rs_{found.id}", "type": "reasoning", "summary": summary})
+        item = {"id": f"rs_{found.id}", "type": "reasoning", "summary": summary}
+        items.append({**item, "encrypted_content": found.id})
     text = found.message["content"]
     if text or not found.calls:
-        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        scores = [token.as_json() for token in found.tokens]
+        part = {"type": "output_text", "text": text, "annotations": [], "logprobs": scores}
         said = {"role": "assistant", "status": status, "content": [part]}
         items.append({"id": f"msg_{found.id}", "type": "message", **said})
     for call in found.calls:

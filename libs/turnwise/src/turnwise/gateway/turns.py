@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import tokendelta
 
+from turnwise.conversation.history import reading
+from turnwise.conversation.recorded import places_of
 from turnwise.gateway.requests import Answer
 
 if TYPE_CHECKING:
@@ -64,3 +66,36 @@ class Told:
 
     prompt: Sequence[dict[str, Any]]
     answer: Answer = field(repr=False)
+
+
+def transcript_of(
+    told: Mapping[int, Told], samples: Sequence[tokendelta.Sample]
+) -> list[dict[str, Any]]:
+    """Messages in the order of turns, each with its author and where it stands in the samples."""
+    places = places_of(samples)
+    rows = []
+    for number, one in sorted(told.items()):
+        said = {
+            **one.answer.message,
+            "text": one.answer.turn.text,
+            "finish": one.answer.turn.finish,
+            "author": "policy",
+            **reading(one.answer.turn),
+        }
+        for message in (*(_shown(shown) for shown in one.prompt), said):
+            found = places.get((number, message["author"] == "policy"))
+            place = {"segment": found and found[0], "span": found and found[1:]}
+            rows.append({**message, "turn": number, **place})
+    return rows
+
+
+def _shown(message: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in message.items() if key != "handle"}
+    return {**kept, "author": _author(message)}
+
+
+def _author(message: dict[str, Any]) -> str:
+    if message["role"] == "tool":
+        return f"tool:{message.get('name', '')}"
+    role = str(message["role"])
+    return {"system": "prompt", "assistant": "client"}.get(role, role)

@@ -10,7 +10,7 @@ from turnwise.command import RunError
 from turnwise.config import ConfigError
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, parse_row
-from turnwise.run.summary import Summary, write_summary
+from turnwise.run.summary import Summary, changes, write_summary
 from turnwise.trials import mean_score, paired_difference
 
 
@@ -64,6 +64,7 @@ def summarise(evaluations: Sequence[EvalRow], method: str, seed: int) -> Summary
         coverage=sum(score is not None for score in scores) / max(1, len(scores)),
         claim=(),
         split=last.dataset or "held-out",
+        compared=changes(first.compared, last.compared) if known else {},
     )
 
 

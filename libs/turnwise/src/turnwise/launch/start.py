@@ -19,6 +19,7 @@ import json
 import sys
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -45,6 +46,7 @@ from turnwise.launch.resume import iteration, starting_point
 from turnwise.launch.rules import number, whole
 from turnwise.launch.watch import FolderWatch
 from turnwise.method import find_method, method_name
+from turnwise.run.start import Start, how_started, write_start
 from turnwise.stopping import RowWatch
 
 BUNDLE = "code.zip"
@@ -97,6 +99,7 @@ def run(
     if debug != "rollout" and is_here(config.ray.address):
         print(start_of(plan), file=out, flush=True)
     write_folder(run_dir, config, plan)
+    write_start(run_dir, _how_started(config, config_path, method))
     record = _start(run_dir, config, plan, out)
     if detach:
         print(f"detached; the run folder is {run_dir}", file=out, flush=True)
@@ -109,6 +112,15 @@ def start_of(plan: Plan) -> str:
     with_kl = "--use-kl-loss" in plan.options or number(plan.options, "--kl-coef", 0.0) != 0
     load, reference = plan.value("--load"), plan.value("--ref-load")
     return starting_point(load, reference, needs_reference=with_kl)
+
+
+def _how_started(config: RunConfig, path: Path, method: str | None) -> Start:
+    without = None
+    with suppress(ConfigError):
+        without = read_run(path, (), method=method).model_dump(mode="json")
+    return how_started(
+        config.method, config.model_dump(mode="json"), without, file=path, preset=False
+    )
 
 
 def write_folder(run_dir: Path, config: RunConfig, plan: Plan) -> None:

@@ -40,10 +40,7 @@ def add_adapters(model: Any, *, rank: int, alpha: float, seed: int) -> None:
         ConfigError: peft is not installed.
     """
     try:
-        from peft import (  # type: ignore[import-not-found]  # pants: no-infer-dep
-            LoraConfig,  # pants: no-infer-dep
-            inject_adapter_in_model,  # pants: no-infer-dep
-        )
+        from peft import LoraConfig, inject_adapter_in_model  # pants: no-infer-dep
     except ImportError:
         raise ConfigError(
             "--lora-rank needs the package peft, which is not installed: install it, or train all"

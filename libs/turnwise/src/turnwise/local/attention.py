@@ -47,14 +47,12 @@ class Segment:
     """One segment's part in attention.
 
     Attributes:
-        begin, end: Its own tokens among the u computed ones.
-        keys: int64[length] places of the whole segment among them; None if it is [begin, end).
-        mask: bool[end - begin, length], True where visible; None for plain causal attention.
+        own, length: How many of the u computed tokens are its own, and how many it has in all.
+        mask: bool[own, length], True where visible; None for plain causal attention.
     """
 
-    begin: int
-    end: int
-    keys: Tensor | None
+    own: int
+    length: int
     mask: Tensor | None
 
 
@@ -82,12 +80,14 @@ class Plan:
     Attributes:
         tokens: int64[u], places in the packed row of the tokens that are computed.
         place: int64[n], where among them the value of each token of the row is found.
+        keys: As of `Varlen`, for the sdpa kernel.
         segments: One per segment of the row; empty for the varlen kernel.
         varlen: For the varlen kernel, else None.
     """
 
     tokens: NDArray[np.int64]
     place: NDArray[np.int64]
+    keys: Tensor | None
     segments: tuple[Segment, ...]
     varlen: Varlen | None = None
 
@@ -147,24 +147,22 @@ def plan(
         ends.append(count + own)
         if kernel == "varlen":
             continue
-        keys = mask = None
-        if common:
-            keys = torch.from_numpy(place[begin:end].copy()).to(device)
-            if (own, length) not in masks:
-                visible = torch.ones(own, length, dtype=torch.bool, device=device)
-                masks[own, length] = visible.tril_(common)
-            mask = masks[own, length]
-        segments.append(Segment(count, count + own, keys, mask))
+        if common and (own, length) not in masks:
+            visible = torch.ones(own, length, dtype=torch.bool, device=device)
+            masks[own, length] = visible.tril_(common)
+        segments.append(Segment(own, length, masks[own, length] if common else None))
+    keys = None if ends[-1] == len(ids) else torch.from_numpy(place).to(device)
     varlen = None
     if kernel == "varlen":
         varlen = Varlen(
-            keys=None if ends[-1] == len(ids) else torch.from_numpy(place).to(device),
+            keys=keys,
             cu_queries=torch.tensor(ends, dtype=torch.int32, device=device),
             cu_keys=torch.from_numpy(cu_seqlens.astype(np.int32)).to(device),
             longest_queries=max(end - begin for begin, end in zip(ends, ends[1:], strict=False)),
             longest_keys=longest,
         )
-    return Plan(np.concatenate(tokens), place, tuple(segments), varlen)
+    own_keys = None if kernel == "varlen" else keys
+    return Plan(np.concatenate(tokens), place, own_keys, tuple(segments), varlen)
 
 
 def _longest_common(padded: NDArray[np.int32], index: int, length: int) -> tuple[int | None, int]:
@@ -206,24 +204,30 @@ def packed_attention(
         flash = _flash()
         assert flash is not None, "planned for a kernel that is not here"
         return varlen_attention(query, key, value, packed.varlen, scaling, flash), None
-    outputs = []
-    for segment in packed.segments:
-        own = slice(segment.begin, segment.end)
-        k, v = (
-            part[:, :, own] if segment.keys is None else part.index_select(2, segment.keys)
-            for part in (key, value)
+    if packed.keys is not None:
+        key, value = (part.index_select(2, packed.keys) for part in (key, value))
+    # One split, whose gradient is one concatenation: that of a slice is as long as the row, and a
+    # row has many segments.
+    lengths = [segment.length for segment in packed.segments]
+    parts = zip(
+        packed.segments,
+        query.split_with_sizes([segment.own for segment in packed.segments], 2),
+        key.split_with_sizes(lengths, 2),
+        value.split_with_sizes(lengths, 2),
+        strict=True,
+    )
+    outputs = [
+        F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=segment.mask,
+            is_causal=segment.mask is None,
+            scale=scaling,
+            enable_gqa=query.shape[1] != key.shape[1],
         )
-        outputs.append(
-            F.scaled_dot_product_attention(
-                query[:, :, own],
-                k,
-                v,
-                attn_mask=segment.mask,
-                is_causal=segment.mask is None,
-                scale=scaling,
-                enable_gqa=query.shape[1] != key.shape[1],
-            )
-        )
+        for segment, q, k, v in parts
+    ]
     return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 

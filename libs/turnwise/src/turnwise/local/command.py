@@ -14,6 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,10 @@ from turnwise.command import RunError
 from turnwise.config import ConfigError
 from turnwise.local.options import MAX_THREADS, SHIPPED, TrainOptions
 from turnwise.local.threads import choose_threads, set_threads, wait_passively
-from turnwise.method import Method, find_method, method_name
+from turnwise.method import Method, MethodOptions, find_method, import_name, method_name
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import locked
+from turnwise.run.start import Start, how_started, write_start
 from turnwise.run.summary import capitalised
 from turnwise.run.trackers import require_packages
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 MAY_CHANGE = frozenset(
     {"config", "resume", "run_dir", "num_rollout", "save_interval", "threads", "dry_run", "track"}
+    | {"replay"}
     | {"engine_url", "engine_device", "engine_port", "engine_python", "engine_start_s"}
     | {"sglang_mem_fraction_static", "sglang_options", "offload_rollout"}
 )
@@ -87,7 +90,7 @@ class LocalRun:
         self._argv = argv
         self._make_engine = make_engine
         self.options, method_options = self._read({})
-        if self.options.resume:
+        if self.options.resume or self.options.replay is not None:
             assert self.options.run_dir is not None
             self.options, method_options = self._read(
                 self._started(RunFolder.open(self.options.run_dir))
@@ -97,21 +100,27 @@ class LocalRun:
         self.method = cls(method_options)
 
     def run(self) -> int:
-        """Trains, prints the verdict; returns the exit code."""
+        """Trains, prints the verdict; returns the exit code. With `replay` plays an episode."""
         if self.options.dry_run:
             print(json.dumps(self._config(), indent=2))
             return 0
+        if self.options.replay is not None:
+            from turnwise.local.again import replay_episode
+
+            return replay_episode(self.options, self.method)
         require_packages(self.options.track)
         started = time.perf_counter()
         policy = self._load_policy()
         return asyncio.run(self._train(policy, started))
 
-    def _read(self, defaults: Mapping[str, Any]) -> tuple[TrainOptions, Any]:
+    def _read(
+        self, defaults: Mapping[str, Any], argv: Sequence[str] | None = None
+    ) -> tuple[TrainOptions, Any]:
         preset = None if defaults else self._cls.preset
         parsed = parse_sections(
             TrainOptions,
             {self._name: self._cls.Options},
-            self._argv,
+            self._argv if argv is None else argv,
             prog=f"{self._name}:train",
             description=f"{_first_sentence(self._cls)} {CODES}",
             defaults=defaults,
@@ -124,7 +133,7 @@ class LocalRun:
         """The options that the run in the folder was started with."""
         started = folder.read_config()
         known = {name: started[name] for name in TrainOptions.model_fields if name in started}
-        for name in ("config", "resume", "run_dir", "dry_run"):
+        for name in ("config", "resume", "run_dir", "dry_run", "replay"):
             known.pop(name, None)
         if started.get("method") != self._name:
             raise ConfigError(
@@ -134,11 +143,7 @@ class LocalRun:
 
     def _config(self) -> dict[str, Any]:
         """What config.json holds."""
-        return {
-            "method": self._name,
-            **self.options.model_dump(mode="json"),
-            self._name: self.method.options.model_dump(mode="json"),
-        }
+        return _config_of(self._name, self.options, self.method.options)
 
     def _load_policy(self) -> LoadedPolicy:
         import torch
@@ -215,7 +220,32 @@ class LocalRun:
         if self.options.resume:
             assert self.options.run_dir is not None
             return RunFolder.open(self.options.run_dir)
-        return RunFolder.create(self.options.run_dir, self._name, self._config())
+        folder = RunFolder.create(self.options.run_dir, self._name, self._config())
+        write_start(folder.path, self._start())
+        return folder
+
+    def _start(self) -> Start:
+        """What the options would be without the command line."""
+        named = named_option(self._argv, "--config")
+        path = Path(named) if named is not None else self._cls.preset
+        words = [] if named is None else ["--config", named]
+        without = None
+        with suppress(ConfigError):
+            options, section = self._read({}, words)
+            # Measured, and not asked for.
+            options = options.model_copy(update={"threads": self.options.threads})
+            without = _config_of(self._name, options, section)
+        return how_started(
+            import_name(self._cls), self._config(), without, file=path, preset=named is None
+        )
+
+
+def _config_of(name: str, options: TrainOptions, section: MethodOptions) -> dict[str, Any]:
+    return {
+        "method": name,
+        **options.model_dump(mode="json"),
+        name: section.model_dump(mode="json"),
+    }
 
 
 def _threads_before(folder: RunFolder) -> int:

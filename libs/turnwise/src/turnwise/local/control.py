@@ -39,7 +39,7 @@ from turnwise.run.control import (
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EventRow, as_row
 from turnwise.run.progress import ProgressDisplay
-from turnwise.run.status import StatusWriter
+from turnwise.run.watching import StatusWriter
 
 LOOK_S = 0.2
 """Between two looks at whether a pause is over."""
@@ -262,9 +262,6 @@ def change_option(trainer: Trainer[Any], name: str, text: str) -> None:
     changed = {name.replace("-", "_"): value}
     trainer.options = trainer.options.model_copy(update=changed)
     trainer.updater.settings = trainer.options.update_settings()
-    if name == "lr":
-        for group in trainer.updater.optimizer.param_groups:
-            group["lr"] = value
     if name == "rollout-temperature":
         policy = trainer.experiment.policy
         sampling = replace(policy.sampling, temperature=value)

@@ -31,6 +31,11 @@ class SampleCount(Protocol):
         """Since its start."""
         ...
 
+    @property
+    def busy_s(self) -> float:
+        """Seconds in which it sampled, since its start."""
+        ...
+
 
 class TrainedEngine(Engine, Protocol):
     """An engine whose weights a trainer updates."""
@@ -105,6 +110,8 @@ class Experiment(Generic[TaskT]):
         split: The name of `eval_tasks`.
         claim: What a rise on these tasks shows, and what it does not: one sentence each.
         baselines: What fixed behaviours score on `eval_tasks`: `{"doing nothing": 0.05}`.
+        curves: What is played once at the end: tasks by name, by point, by what the points differ
+            in.
     """
 
     method: Method[Any, TaskT]
@@ -115,6 +122,7 @@ class Experiment(Generic[TaskT]):
     split: str
     claim: tuple[str, ...] = ()
     baselines: Mapping[str, float] = field(default_factory=dict)
+    curves: Mapping[str, Mapping[str, Mapping[str, TaskT]]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -152,7 +160,7 @@ async def open_experiment(
         PreflightError: a service does not answer.
     """
     profile = loaded.profile(list(method.tools()))
-    train, evaluation, split = _tasks(options, method)
+    train, evaluation, split = read_tasks(options, method)
     _check_room(options, method, profile, [*train.values(), *evaluation.values()])
     engine = engine_of(options, loaded)
     policy = Policy(
@@ -171,6 +179,7 @@ async def open_experiment(
         await engine.close()
         raise
     own = options.prompt_data is None
+    curves = method.curves() if own else {}
     shipped = options.hf_checkpoint == SHIPPED
     return Experiment(
         method=method,
@@ -181,6 +190,7 @@ async def open_experiment(
         split=split,
         claim=method.claim(split, shipped=shipped) if own else (),
         baselines=baselines,
+        curves={name: _points(method, rows) for name, rows in curves.items()},
     )
 
 
@@ -198,9 +208,14 @@ def tool_format(method: Method[Any, Any], tokenizer: Any) -> str:
     return found
 
 
-def _tasks(
+def read_tasks(
     options: TrainOptions, method: Method[Any, TaskT]
 ) -> tuple[Mapping[str, TaskT], Mapping[str, TaskT], str]:
+    """The training tasks and the held-out ones by their names, and the split of these.
+
+    Raises:
+        ConfigError: there are none, or two have one name.
+    """
     if options.prompt_data is None:
         train, evaluation = method.rows("train"), method.rows(options.eval_split)
         split = options.eval_split
@@ -232,6 +247,13 @@ def _by_id(method: Method[Any, TaskT], rows: Sequence[Row]) -> Mapping[str, Task
     if not tasks:
         raise ConfigError("there is no row to train or evaluate on")
     return tasks
+
+
+def _points(method: Method[Any, TaskT], rows: Sequence[Row]) -> Mapping[str, Mapping[str, TaskT]]:
+    points: dict[str, list[Row]] = {}
+    for row in rows:
+        points.setdefault(str(row.metadata.get("part", "")), []).append(row)
+    return {name: _by_id(method, mine) for name, mine in points.items()}
 
 
 def _check_room(

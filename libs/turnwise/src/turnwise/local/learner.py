@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import tokendelta
+from numpy.typing import NDArray
 from torch import Tensor
 
 from turnwise.command import RunError
@@ -24,6 +26,7 @@ from turnwise.group import Group
 from turnwise.local.adapters import add_adapters, trained, without_adapters
 from turnwise.local.options import TrainOptions
 from turnwise.local.update import (
+    Floats,
     TrainRow,
     UpdateMetrics,
     Updater,
@@ -33,6 +36,7 @@ from turnwise.local.update import (
 )
 from turnwise.objective import Objective, token_weights
 from turnwise.rollout import derive_seed
+from turnwise.run.traces import Trained, TrainerNumbers
 from turnwise.stopping import logprobs_differ
 
 
@@ -44,11 +48,13 @@ class Updated:
         updates: One a part of the rollouts.
         max_logprob_diff, mean_logprob_diff: Between engine and trainer over the trained tokens,
             before the first update.
+        trained: What was found of the trained tokens.
     """
 
     updates: list[UpdateMetrics]
     max_logprob_diff: float
     mean_logprob_diff: float
+    trained: Trained
 
 
 class Learner:
@@ -89,7 +95,9 @@ class Learner:
         rng = np.random.default_rng(derive_seed(options.seed, "update", step))
         order = rng.permutation(len(rollouts))
         split = np.array_split(order, min(options.num_steps_per_rollout, max(len(order), 1)))
-        parts = [rows for part in split if (rows := self.rows([rollouts[i] for i in part]))]
+        dealt = [_dealt([rollouts[i] for i in part]) for part in split]
+        owners = [[one.owner for one in segments] for segments in dealt if segments]
+        parts = [self._rows(segments) for segments in dealt if segments]
         # The first part's log-probs are compared by its update, at no cost.
         later = [row for rows in parts[1:] for row in rows]
         logprobs = self.updater.logprobs(later)
@@ -102,6 +110,7 @@ class Learner:
                 [replace(row, old_logprobs=next(old) if place else None) for row in rows]
                 for place, rows in enumerate(parts)
             ]
+        self.updater.set_lr(options.lr_share(step))
         updates: list[UpdateMetrics] = []
         for rows in parts:
             updates.append(self.updater.update(rows))
@@ -115,7 +124,12 @@ class Learner:
                     )
                 )
                 self._check_difference(largest, mean, step)
-        return Updated(updates=updates, max_logprob_diff=largest, mean_logprob_diff=mean)
+        return Updated(
+            updates=updates,
+            max_logprob_diff=largest,
+            mean_logprob_diff=mean,
+            trained=_trained(owners, parts, logprobs, updates),
+        )
 
     def _check_difference(self, largest: float, mean: float, step: int) -> None:
         most, most_mean = self.options.logprob_limits()
@@ -126,24 +140,24 @@ class Learner:
         if said:
             raise RunError(f"step {step}: {said}")
 
-    def rows(self, rollouts: Sequence[tuple[Episode, float]]) -> list[TrainRow]:
-        """Packed rows of an optimiser step, from rollouts with their advantages."""
+    def rows(self, rollouts: Sequence[tuple[Episode, NDArray[np.float64]]]) -> list[TrainRow]:
+        """Packed rows of an optimiser step, from rollouts with the advantages of their segments."""
+        dealt = _dealt(rollouts)
+        return self._rows(dealt) if dealt else []
+
+    def _rows(self, dealt: Sequence[_Dealt]) -> list[TrainRow]:
         options = self.options
-        dealt = [
-            (segment, episode.rollout_id, advantage)
-            for episode, advantage in rollouts
-            for segment in episode.segments
-            if segment.trained_tokens
-        ]
-        if not dealt:
-            return []
-        samples, rollout_S, advantages_S = zip(*dealt, strict=True)
         weights_S = token_weights(
-            [sample.trained_tokens for sample in samples],
-            rollout_S,
+            [one.sample.trained_tokens for one in dealt],
+            [one.owner[0] for one in dealt],
             self._objective,
         )
-        rows = train_rows(samples, advantages_S, weights_S, max_tokens=options.max_tokens_per_gpu)
+        rows = train_rows(
+            [one.sample for one in dealt],
+            [one.advantage for one in dealt],
+            weights_S,
+            max_tokens=options.max_tokens_per_gpu,
+        )
         if not options.use_kl_loss:
             return rows
         with without_adapters(self._reference):
@@ -154,12 +168,61 @@ class Learner:
         ]
 
 
-def kept_rollouts(groups: Sequence[Group]) -> list[tuple[Episode, float]]:
-    """The scored rollouts of the groups that are trained on, with their advantages."""
+@dataclass(frozen=True, slots=True)
+class _Dealt:
+    """A segment to train on, whose owner is a rollout and the segment's number in it."""
+
+    sample: tokendelta.Sample
+    owner: tuple[str, int]
+    advantage: float
+
+
+def _dealt(rollouts: Sequence[tuple[Episode, NDArray[np.float64]]]) -> list[_Dealt]:
     return [
-        (episode, float(advantage))
+        _Dealt(segment, (episode.rollout_id, number), float(advantage))
+        for episode, advantages_S in rollouts
+        for number, (segment, advantage) in enumerate(
+            zip(episode.segments, advantages_S, strict=True)
+        )
+        if segment.trained_tokens
+    ]
+
+
+def _trained(
+    owners: Sequence[Sequence[tuple[str, int]]],
+    parts: Sequence[Sequence[TrainRow]],
+    later: Sequence[Floats],
+    updates: Sequence[UpdateMetrics],
+) -> Trained:
+    """What was found, by segment.
+
+    Args:
+        owners: Of each part's samples.
+        later: The trainer's log-probs of each row of all parts but the first.
+    """
+    first = [tokens.logprobs for update in updates[:1] for tokens in update.tokens]
+    before = iter([*first, *later])
+    found = {}
+    for own, rows, update in zip(owners, parts, updates, strict=True):
+        for row, tokens, trainer in zip(rows, update.tokens, before, strict=False):
+            sample_N = row.batch.sample_index[row.segments]
+            for sample in np.unique(sample_N):
+                at = sample_N == sample
+                found[own[sample]] = TrainerNumbers(
+                    advantage=float(row.advantages[at][0]),
+                    logprobs=trainer[at],
+                    ratios=tokens.ratios[at],
+                    clipped=tokens.clipped[at],
+                )
+    return found
+
+
+def kept_rollouts(groups: Sequence[Group]) -> list[tuple[Episode, NDArray[np.float64]]]:
+    """The scored rollouts of the groups that are trained on, with their segments' advantages."""
+    return [
+        (episode, group.segment_advantages(member))
         for group in groups
         if group.drop is None
-        for episode, advantage in zip(group.episodes, group.advantages_G, strict=True)
-        if not np.isnan(advantage) and episode.segments
+        for member, episode in enumerate(group.episodes)
+        if episode.score is not None and episode.segments
     ]

@@ -3,7 +3,8 @@
 1. evaluate the policy on the held-out tasks;
 2. for each step: sample, score, group, update (`turnwise.local.trainer`); write the row; save a
    checkpoint and evaluate at their intervals;
-3. evaluate again, and say what the difference is.
+3. evaluate again, play what else the method wants to see at the end (`Method.curves`), and say what
+   the difference is.
 
 Between two steps it does what people ask for (`turnwise.local.control`).
 
@@ -37,7 +38,7 @@ from turnwise.local.experiment import Experiment
 from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.record import Recorder
-from turnwise.local.trainer import Table, Trainer
+from turnwise.local.trainer import EvalResult, Table, Trainer
 from turnwise.rounds import keep_what_is_loaded
 from turnwise.run.folder import RunFolder, require_space
 from turnwise.run.summary import Summary
@@ -71,7 +72,6 @@ async def train(
     shift = done - trainer.engine.weight_version
     recorder = Recorder(options, experiment, policy.tokenizer, folder, done, shift)
     lost_groups = LostGroups(options.rollout_batch_size)
-    excused = 0
     keep_what_is_loaded()
     try:
         with (
@@ -121,9 +121,9 @@ async def train(
                     raise Interrupted(f"after step {step}")
                 lost_groups.count_groups(result.groups)
                 problem = nothing_scored(result.episodes)
-                if trainer.engine.restarts > excused:
+                if trainer.engine.restarts > result.restarts_before:
                     # What an engine lost that was started again since says nothing of the next.
-                    problem, excused = "", trainer.engine.restarts
+                    problem = ""
                 if problem := trainer.engine.failure or problem:
                     raise StopRun(f"step {step}: {problem}")
                 if not last and _is_due(options, step):
@@ -132,6 +132,7 @@ async def train(
             after = recorder.evaluation(final) or await _evaluate(trainer, recorder, final)
             if interrupted():
                 raise Interrupted(f"after the evaluation of step {final}")
+            curves = await _play_curves(trainer, recorder)
     except StopRun as stop:
         # No episode of the step that broke off was trained on: the weights are those of `done`.
         if done > saved:
@@ -143,7 +144,7 @@ async def train(
     finally:
         await trainer.engine.close()
         await asyncio.to_thread(recorder.close)
-    return recorder.summarise(before, after)
+    return recorder.summarise(before, after, curves)
 
 
 def _is_due(options: TrainOptions, step: int) -> bool:
@@ -163,6 +164,19 @@ async def _evaluate(trainer: Trainer[TaskT], recorder: Recorder, step: int) -> T
     if problem := nothing_scored(result.episodes):
         raise StopRun(f"evaluation after step {step}: {problem}")
     return result.table
+
+
+async def _play_curves(
+    trainer: Trainer[TaskT], recorder: Recorder
+) -> dict[str, dict[str, EvalResult]]:
+    """By what the points differ in, then by point."""
+    found = {}
+    for name, points in trainer.experiment.curves.items():
+        recorder.progress.stage(f"playing the curve by {name}")
+        found[name] = await trainer.curve(points)
+        if problem := trainer.engine.failure:
+            raise StopRun(f"the curve by {name}: {problem}")
+    return found
 
 
 def _save(folder: RunFolder, step: int, trainer: Trainer[TaskT], tokenizer: Any) -> None:

@@ -78,7 +78,9 @@ class TrainOptions(CommandConfig):
     """Most tokens of a conversation with the policy, prompt included."""
 
     lr: float = Field(default=1e-6, gt=0)
-    """Learning rate of AdamW, constant."""
+    """Learning rate of AdamW at the first step."""
+    lr_decay_style: Literal["constant", "linear", "cosine"] = "constant"
+    """How it falls over the run's steps, to 0 after the last one."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay of AdamW."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -179,6 +181,8 @@ class TrainOptions(CommandConfig):
     0.1."""
     track: tuple[TrackerName, ...] = ()
     """Trackers that get the rows of metrics.jsonl as well; each needs its package."""
+    replay: int | None = Field(default=None, ge=1)
+    """Play line N of episodes.jsonl in --run-dir again from its record, and train nothing."""
     dry_run: bool = False
     """Print the resolved configuration and exit."""
 
@@ -195,6 +199,8 @@ class TrainOptions(CommandConfig):
             raise ValueError("kl-loss-coef needs use-kl-loss")
         if self.resume and self.run_dir is None:
             raise ValueError("resume needs run-dir, the folder of the run to go on with")
+        if self.replay is not None and self.run_dir is None:
+            raise ValueError("replay needs run-dir, the folder of the run that has the episode")
         if self.max_tokens_per_gpu < self.rollout_max_context_len:
             raise ValueError(
                 f"max-tokens-per-gpu ({self.max_tokens_per_gpu}) must hold one conversation of"
@@ -269,6 +275,17 @@ class TrainOptions(CommandConfig):
         return SamplingParams(
             temperature=self.eval_temperature, max_new_tokens=self.rollout_max_response_len
         )
+
+    def lr_share(self, step: int) -> float:
+        """Of the learning rate in a training step, counted from 1; see `lr_decay_style`."""
+        done = (step - 1) / self.num_rollout
+        match self.lr_decay_style:
+            case "constant":
+                return 1.0
+            case "linear":
+                return 1.0 - done
+            case "cosine":
+                return (1.0 + math.cos(math.pi * done)) / 2
 
     def update_settings(self) -> UpdateSettings:
         """The optimiser's and the loss's part."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,17 @@ from turnwise.local.experiment import Experiment
 from turnwise.local.options import TrainOptions
 from turnwise.local.trainer import EvalResult, StepResult, Table, drops
 from turnwise.run.folder import RunFolder
-from turnwise.run.metrics import EvalRow, TrainRow, as_row, metric_means, read_metrics
+from turnwise.run.metrics import (
+    EvalRow,
+    TrainRow,
+    as_row,
+    compared_numbers,
+    metric_means,
+    read_metrics,
+)
 from turnwise.run.progress import ProgressDisplay
-from turnwise.run.summary import Change, Summary, write_summary
-from turnwise.run.traces import choose_eval_traces, choose_traces, trace_row
+from turnwise.run.summary import Summary, SummaryTable, changes, percent, write_summary
+from turnwise.run.traces import Trained, choose_eval_traces, choose_traces, trace_row
 from turnwise.run.trackers import Trackers
 from turnwise.trials import mean_score, paired_difference
 
@@ -79,7 +87,10 @@ class Recorder:
             service_totals=dict(self._experiment.method.metrics()),
             eval_s=result.eval_s,
             scores={task_id: list(scores) for task_id, scores in result.table.items()},
-            compared={name: _numbers(result, name) for name in self._experiment.method.compared},
+            compared=compared_numbers(
+                self._experiment.method.compared,
+                ((one.group_id, one.score, one.metrics) for one in result.episodes),
+            ),
             pictures=list(self._experiment.method.pictures()),
         )
         self._append(row, choose_eval_traces(result.episodes))
@@ -116,19 +127,31 @@ class Recorder:
             groups_kept=sum(group.drop is None for group in result.groups),
             groups_dropped=drops(result.groups),
             rollout_s=result.rollout_s,
+            engine_busy_s=result.engine_busy_s,
+            waiting_s=result.waiting_s,
             train_s=result.train_s,
             loop_lag_p50_ms=1e3 * result.lag.p50_s,
             loop_lag_max_ms=1e3 * result.lag.max_s,
             peak_memory_bytes=result.peak_memory,
             predicted_memory_bytes=result.predicted_memory,
         )
-        self._append(row, choose_traces(result.episodes))
+        self._append(row, choose_traces(result.episodes), result.trained)
         self.progress.stepped(row, result.ledger.equation())
 
-    def summarise(self, before: Table | None, after: Table) -> Summary:
-        """Compares two evaluations and writes summary.json; no verdict without the first."""
+    def summarise(
+        self,
+        before: Table | None,
+        after: Table,
+        curves: Mapping[str, Mapping[str, EvalResult]] = MappingProxyType({}),
+    ) -> Summary:
+        """Compares two evaluations and writes summary.json; no verdict without the first.
+
+        Args:
+            curves: What was played once at the end, by what the points differ in, then by point.
+        """
         before = {task: [] for task in after} if before is None else before
         scores = [score for table in (before, after) for row in table.values() for score in row]
+        first, last = self._evaluation(0), self._evaluation(self._options.num_rollout)
         summary = Summary(
             method=self._experiment.name,
             before=mean_score(before),
@@ -142,26 +165,18 @@ class Recorder:
             coverage=sum(score is not None for score in scores) / len(scores),
             claim=self._experiment.claim,
             split=self._experiment.split,
-            compared=self._compared(),
+            compared=changes(first.compared, last.compared) if first and last else {},
+            tables=tuple(_curve(name, points) for name, points in curves.items()),
         )
         write_summary(self._folder, summary)
         return summary
 
-    def _compared(self) -> dict[str, Change]:
-        first, last = self._evaluation(0), self._evaluation(self._options.num_rollout)
-        if first is None or last is None:
-            return {}
-        return {
-            name: Change(
-                before=mean_score(first.compared[name]),
-                after=mean_score(last.compared[name]),
-                difference=paired_difference(first.compared[name], last.compared[name]),
-            )
-            for name in self._experiment.method.compared
-            if name in first.compared and name in last.compared
-        }
-
-    def _append(self, row: EvalRow | TrainRow, chosen: Sequence[tuple[str, Episode]]) -> None:
+    def _append(
+        self,
+        row: EvalRow | TrainRow,
+        chosen: Sequence[tuple[str, Episode]],
+        trained: Trained = MappingProxyType({}),
+    ) -> None:
         traces = [
             trace_row(
                 episode,
@@ -170,6 +185,7 @@ class Recorder:
                 kind=row.kind,
                 why=why,
                 version_shift=self._version_shift,
+                trained=trained,
             )
             for why, episode in chosen
         ]
@@ -182,18 +198,26 @@ class Recorder:
         self._trackers.close()
 
 
+def _curve(name: str, points: Mapping[str, EvalResult]) -> SummaryTable:
+    return SummaryTable(
+        title=f"After training, by {name}",
+        before=("Each task once; ± is one standard error over tasks.",),
+        head=(name, "score", "tasks", "lost"),
+        rows=tuple(
+            (
+                point,
+                percent(found.estimate),
+                f"{len(found.table)}",
+                f"{sum(episode.score is None for episode in found.episodes)}",
+            )
+            for point, found in points.items()
+        ),
+    )
+
+
 def endings(episodes: Sequence[Episode]) -> dict[str, int]:
     """Episodes by the label of their ending, most frequent first."""
     return dict(Counter(episode.ending.label for episode in episodes).most_common())
-
-
-def _numbers(result: EvalResult, name: str) -> dict[str, list[float | None]]:
-    """A number of the episodes' metrics by task and trial; None where an episode has no score."""
-    found: dict[str, list[float | None]] = {task_id: [] for task_id in result.table}
-    for episode in result.episodes:
-        number = None if episode.score is None else episode.metrics.get(name)
-        found[episode.group_id].append(number)
-    return found
 
 
 def _mean_update(result: StepResult, name: str) -> float | None:

@@ -44,8 +44,9 @@ from turnwise.local.memory import ModelShape, predict_memory
 from turnwise.local.options import TrainOptions
 from turnwise.local.update import UpdateMetrics
 from turnwise.local.weights import merged
-from turnwise.method import play
-from turnwise.rollout import Rollout, derive_seed, run_rollouts
+from turnwise.method import play_recorded
+from turnwise.rollout import Rollout, derive_seed, run_rollouts, waiting_s
+from turnwise.run.traces import Trained
 from turnwise.trials import Estimate, Trial, by_task, mean_score
 
 TaskT = TypeVar("TaskT")
@@ -54,12 +55,15 @@ Table = Mapping[str, Sequence[float | None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """The scored rollouts of a step; the lag is the event loop's, the time in seconds."""
+    """The scored rollouts of a step; the lag is the event loop's, times are in seconds."""
 
     episodes: list[Episode]
     ledger: Ledger
     sampled_tokens: int
     rollout_s: float
+    engine_busy_s: float
+    waiting_s: float
+    restarts_before: int
     lag: LagMonitor
 
 
@@ -68,7 +72,11 @@ class StepResult:
     """A training step: what it did, and how long each stage took in seconds.
 
     Attributes:
+        engine_busy_s: Of `rollout_s`, those in which the engine sampled.
+        waiting_s: Of the rollouts, for the longest of them (`turnwise.rollout.waiting_s`).
+        restarts_before: Of the engine, when the rollouts began.
         lag: Of the event loop.
+        trained: What was found of the trained tokens.
         peak_memory: The most bytes that torch has held on the GPU so far; None on a CPU.
         predicted_memory: What was expected of it; None likewise.
     """
@@ -80,9 +88,13 @@ class StepResult:
     max_logprob_diff: float
     mean_logprob_diff: float
     rollout_s: float
+    engine_busy_s: float
+    waiting_s: float
     train_s: float
     sampled_tokens: int
+    restarts_before: int
     lag: LagMonitor
+    trained: Trained
     peak_memory: int | None
     predicted_memory: int | None
 
@@ -151,9 +163,13 @@ class Trainer(Generic[TaskT]):
             max_logprob_diff=updated.max_logprob_diff,
             mean_logprob_diff=updated.mean_logprob_diff,
             rollout_s=sampled.rollout_s,
+            engine_busy_s=sampled.engine_busy_s,
+            waiting_s=sampled.waiting_s,
             train_s=time.perf_counter() - started,
             sampled_tokens=sampled.sampled_tokens,
+            restarts_before=sampled.restarts_before,
             lag=sampled.lag,
+            trained=updated.trained,
             peak_memory=torch.cuda.max_memory_allocated(self.model.device) if on_gpu else None,
             predicted_memory=self._memory.total if on_gpu else None,
         )
@@ -230,21 +246,29 @@ class Trainer(Generic[TaskT]):
     async def _sample(self, step: int) -> Sampled:
         started = time.perf_counter()
         ledger = Ledger()
+        restarts = self.engine.restarts
         await self.engine.clear()
-        sampled_before = self.engine.stats.sampled_tokens
+        before = self.engine.stats
+        ended: list[float] = []
+        policy = self.experiment.policy
         async with LagMonitor() as lag:
             episodes = await run_rollouts(
                 self._train_rollouts(step),
-                lambda rollout: play(self.experiment.method, rollout, self.experiment.policy),
+                lambda rollout: play_recorded(self.experiment.method, rollout, policy),
                 ledger=ledger,
                 concurrency=self.options.concurrency,
+                on_episode=lambda _: ended.append(time.perf_counter()),
+                work=self.experiment.method.work,
             )
         ledger.check()
         return Sampled(
             episodes=self._scored(episodes, step),
             ledger=ledger,
-            sampled_tokens=self.engine.stats.sampled_tokens - sampled_before,
+            sampled_tokens=self.engine.stats.sampled_tokens - before.sampled_tokens,
             rollout_s=time.perf_counter() - started,
+            engine_busy_s=self.engine.stats.busy_s - before.busy_s,
+            waiting_s=waiting_s(ended, self.options.concurrency),
+            restarts_before=restarts,
             lag=lag,
         )
 
@@ -264,9 +288,18 @@ class Trainer(Generic[TaskT]):
         Trials have the same seeds at every evaluation of a run, so that two of them differ by
         the policy alone.
         """
+        return await self._evaluate(
+            self.experiment.eval_tasks, self.options.n_samples_per_eval_prompt
+        )
+
+    async def curve(self, points: Mapping[str, Mapping[str, TaskT]]) -> dict[str, EvalResult]:
+        """Plays the tasks of each point once."""
+        return {name: await self._evaluate(tasks, 1) for name, tasks in points.items()}
+
+    async def _evaluate(self, tasks: Mapping[str, TaskT], trials: int) -> EvalResult:
         started = time.perf_counter()
         options, method = self.options, self.experiment.method
-        tasks, policy = self.experiment.eval_tasks, self.experiment.policy
+        policy = self.experiment.policy
         stops = policy.sampling.stop_token_ids
         policy = replace(policy, sampling=replace(options.eval_sampling(), stop_token_ids=stops))
         rollouts = [
@@ -278,22 +311,23 @@ class Trainer(Generic[TaskT]):
                 seed=derive_seed(options.seed, "eval", task_id, trial),
             )
             for task_id, task in tasks.items()
-            for trial in range(options.n_samples_per_eval_prompt)
+            for trial in range(trials)
         ]
         ledger = Ledger()
         await self.engine.clear()
         episodes = await run_rollouts(
             rollouts,
-            lambda rollout: play(method, rollout, policy),
+            lambda rollout: play_recorded(method, rollout, policy),
             ledger=ledger,
             concurrency=options.concurrency,
+            work=method.work,
         )
         ledger.check()
-        trials = (
+        played = (
             Trial(episode.group_id, int(episode.rollout_id.rpartition("#")[2]), episode.score)
             for episode in episodes
         )
-        table = by_task(trials, list(tasks), options.n_samples_per_eval_prompt)
+        table = by_task(played, list(tasks), trials)
         return EvalResult(
             episodes=episodes,
             table=table,

@@ -21,7 +21,7 @@ Shapes: S samples, N trained tokens of a row. Log-probs are natural logarithms.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,21 @@ class TrainRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RowTokens:
+    """The trained tokens of a row in an update, before it changed the weights.
+
+    Attributes:
+        logprobs: float32[N], the policy's.
+        ratios: float32[N], its probability over the old one.
+        clipped: bool[N], where the clip was active.
+    """
+
+    logprobs: Floats
+    ratios: Floats
+    clipped: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateMetrics:
     """What one update measured, before it changed the weights.
 
@@ -120,6 +135,7 @@ class UpdateMetrics:
         tis_mean: Mean ratio of trainer and engine over trained tokens, before any bound; None
             without a correction.
         tis_clip_fraction: Trained tokens whose ratio lay outside the bounds, of all; None likewise.
+        tokens: Of each row with trained tokens, in order.
     """
 
     loss: float
@@ -132,6 +148,7 @@ class UpdateMetrics:
     trained_tokens: int
     tis_mean: float | None = None
     tis_clip_fraction: float | None = None
+    tokens: tuple[RowTokens, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +156,14 @@ class RowLoss:
     """What the loss of a row says beside its value.
 
     Attributes:
+        ratios: float32[N], the policy's probability over the old one.
         kl: float32[N].
         clipped: bool[N].
         tis: float32[N], the ratios of the correction; None without one.
         tis_bounded: bool[N]; None likewise.
     """
 
+    ratios: Tensor
     kl: Tensor
     clipped: Tensor
     tis: Tensor | None = None
@@ -221,7 +240,7 @@ def policy_loss(
         loss = loss + settings.kl_loss_coef * kl
     if settings.entropy_coef:
         loss = loss - settings.entropy_coef * entropy_N
-    told = RowLoss(kl.detach(), (held > free).detach(), tis, bounded)
+    told = RowLoss(ratio.detach(), kl.detach(), (held > free).detach(), tis, bounded)
     return (weights * loss).sum(), told
 
 
@@ -251,6 +270,11 @@ class Updater:
             name=settings.optimizer,
             offload=settings.offload,
         )
+
+    def set_lr(self, share: float) -> None:
+        """Steps with a share of the settings' learning rate from here on."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = share * self.settings.lr
 
     def logprobs(self, rows: Sequence[TrainRow]) -> list[Floats]:
         """The policy's log-probs of the trained tokens of each row: float32[N] per row."""
@@ -307,6 +331,7 @@ class _Sums:
     difference: float = 0.0
     tis: float = 0.0
     bounded: float = 0.0
+    tokens: list[RowTokens] = field(default_factory=list)
 
     def add(
         self, row: TrainRow, loss: Tensor, told: RowLoss, logprobs_N: Tensor, entropy_N: Tensor
@@ -315,6 +340,8 @@ class _Sums:
         self.kl += float(told.kl.sum())
         self.entropy += float(entropy_N.sum())
         self.clipped += float(told.clipped.sum())
+        told_of = (logprobs_N.float(), told.ratios.float(), told.clipped)
+        self.tokens.append(RowTokens(*(one.cpu().numpy() for one in told_of)))
         difference_N = (logprobs_N - _tensor(row.rollout_logprobs, logprobs_N)).abs()
         self.largest = max(self.largest, float(difference_N.max()))
         self.difference += float(difference_N.sum())
@@ -334,6 +361,7 @@ class _Sums:
             trained_tokens=count,
             tis_mean=self.tis / count if corrected else None,
             tis_clip_fraction=self.bounded / count if corrected else None,
+            tokens=tuple(self.tokens),
         )
 
 

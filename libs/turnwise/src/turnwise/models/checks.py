@@ -33,7 +33,7 @@ def check_model(line: str, section: str, name: str, model: ModelConfig, plan: Pl
         remedy = f"give {section} sglang or base-url"
         return fail(line, "local: slime's hooks hold no engine", remedy)
     if model.sglang:
-        return _served(line, model.sglang, plan)
+        return check_served(line, model.sglang, plan)
     return asyncio.run(_answers(line, section, name, model))
 
 
@@ -48,7 +48,14 @@ async def _answers(line: str, section: str, name: str, model: ModelConfig) -> Li
     return ok(line, f"{model.model} at {model.base_url} answers")
 
 
-def _served(line: str, name: str, plan: Plan) -> Line:
+def check_served(line: str, name: str, plan: Plan) -> Line:
+    """Looks for a model that slime should serve in the file of its engines.
+
+    Args:
+        line: The line's name.
+        name: The model's, as the file has to call it.
+        plan: Of the run on a cluster.
+    """
     value = plan.value("--sglang-config")
     if value is None:
         remedy = "name the file of the engines in [sglang] sglang-config"

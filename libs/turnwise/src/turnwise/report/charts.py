@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from turnwise.report.load import RunData
 from turnwise.report.plots import Bar, Chart, Point, curve, overlay, stacked_bars
 from turnwise.run.metrics import EvalRow, Picture, TrainRow
+from turnwise.run.summary import AnySummary, EvalSummary
 
 MAX_METRICS = 8
 """Charts of what a method counts; the table has all of it."""
 MAX_SLIME = 16
 """Charts of slime's own numbers; the table has all of them."""
+GPU_NUMBERS = re.compile(
+    r"^perf/.*(tflops|tok_per_s|tokens_per_gpu_per_sec|wait_time_ratio|gpu|memory|utili)"
+)
+"""slime's names of what its GPUs do."""
 
 MAX_EVALS = 2
 """Evaluations of a picture beside the first."""
 
-STAGES = {"rollout": "stage-a", "training": "stage-b", "evaluation": "stage-c"}
+STAGES = {
+    "rollout": "stage-a",
+    "training": "stage-b",
+    "weight update": "stage-d",
+    "evaluation": "stage-c",
+}
+WAITS = ("stage-b", "stage-a", "stage-c", "stage-d", "muted")
 STRENGTHS = (1.0, 0.72, 0.5, 0.34)
 """Of colours of the same kind."""
 
@@ -51,20 +63,24 @@ def picture_charts(run: RunData) -> list[Chart]:
     last = {row.dataset: row for row in run.evals}
     for dataset, row in last.items():
         for picture in row.pictures:
-            found = _places(picture, [one for one in run.evals if one.dataset == dataset])
+            rows = [one for one in run.evals if one.dataset == dataset]
+            found = _places(picture, rows, run.summary)
             title = picture.title + (f": {dataset}" if dataset else "")
             axis = picture.x.replace("_", " ")
             charts.append(overlay(title, found, axis=f"{axis} of an episode"))
     return [chart for chart in charts if chart is not None]
 
 
-def _places(picture: Picture, rows: Sequence[EvalRow]) -> dict[str, list[Point]]:
+def _places(
+    picture: Picture, rows: Sequence[EvalRow], summary: AnySummary | None
+) -> dict[str, list[Point]]:
     """A point each, by name: the first and the last evaluations, and the fixed behaviours."""
+    alone = summary.policy if isinstance(summary, EvalSummary) else ""
     shown = [*rows[:1], *rows[1:][-MAX_EVALS:]]
     found = {
-        f"after step {row.step}": (row.metrics[picture.x].mean, row.metrics[picture.y].mean)
+        alone or f"after step {row.step}": (means[picture.x].mean, means[picture.y].mean)
         for row in shown
-        if picture.x in row.metrics and picture.y in row.metrics
+        if (means := row.metrics).keys() >= {picture.x, picture.y}
     }
     return {name: [Point(x, y)] for name, (x, y) in {**found, **picture.points}.items()}
 
@@ -108,10 +124,34 @@ def training_charts(run: RunData) -> list[Chart]:
     return [chart for chart in [*charts, *_metric_charts(run)] if chart is not None]
 
 
+def gpu_charts(run: RunData) -> list[Chart]:
+    """What is known of the GPUs: torch's memory, and of slime's numbers those of its hardware."""
+    peak = _points(run.trains, lambda row: _gigabytes(row.peak_memory_bytes))
+    expected = next((row.predicted_memory_bytes for row in run.trains[::-1]), None)
+    charts = [
+        curve(
+            "GPU memory, GB",
+            peak,
+            color="other",
+            levels={} if expected is None else {"expected": expected / 1e9},
+            note="The most that torch has held since the process began.",
+        )
+    ]
+    for name in sorted(run.slime):
+        if GPU_NUMBERS.search(name):
+            points = [Point(step, value) for step, value in run.slime[name]]
+            charts.append(curve(name, points, color="other"))
+    return [chart for chart in charts if chart is not None][:MAX_SLIME]
+
+
+def _gigabytes(count: int | None) -> float | None:
+    return None if count is None else count / 1e9
+
+
 def slime_charts(run: RunData) -> list[Chart]:
     """slime's own numbers, the trainer's first, under the names that slime has for them."""
     names = sorted(
-        (name for name in run.slime if not name.endswith("/step")),
+        (name for name in run.slime if not (name.endswith("/step") or GPU_NUMBERS.search(name))),
         key=lambda name: (not name.startswith("train/"), name.startswith("rollout/turnwise/")),
     )
     charts = []
@@ -148,18 +188,50 @@ def ending_chart(run: RunData) -> Chart | None:
 
 
 def time_chart(run: RunData) -> Chart | None:
+    found = stage_seconds(run)
+    steps = sorted({step for seconds in found.values() for step in seconds})
+    bars = [
+        Bar(step, {stage: seconds.get(step, 0.0) for stage, seconds in found.items()})
+        for step in steps
+    ]
+    return stacked_bars("Seconds per step", bars, {name: (STAGES[name], 1.0) for name in found})
+
+
+def stage_seconds(run: RunData) -> dict[str, dict[int, float]]:
+    """Seconds by stage and step; the trainer's on slime are among its own numbers."""
     evals: dict[int, float] = {}
     for row in run.evals:
         evals[row.step] = evals.get(row.step, 0.0) + row.eval_s
-    steps = {
-        row.step: {"rollout": row.rollout_s, "training": row.train_s or 0.0} for row in run.trains
+    trained = {row.step: row.train_s for row in run.trains if row.train_s is not None}
+    found = {
+        "rollout": {row.step: row.rollout_s for row in run.trains},
+        "training": trained or _by_step(run, "perf/train_time"),
+        "weight update": _by_step(run, "perf/update_weights_time"),
+        "evaluation": evals,
     }
+    return {stage: seconds for stage, seconds in found.items() if seconds}
+
+
+def _by_step(run: RunData, name: str) -> dict[int, float]:
+    return {int(step): value for step, value in run.slime.get(name, ())}
+
+
+def wait_chart(run: RunData) -> Chart | None:
+    """What an episode spends its time on: those of its numbers that are seconds."""
+    styles = wait_styles(run)
     bars = [
-        Bar(step, {**steps.get(step, {}), "evaluation": evals.get(step, 0.0)})
-        for step in sorted({*steps, *evals})
+        Bar(row.step, {name: row.metrics[name].mean for name in styles if name in row.metrics})
+        for row in run.trains
     ]
-    colors = {name: (color, 1.0) for name, color in STAGES.items()}
-    return stacked_bars("Seconds per step", bars, colors)
+    colors = {name: (style, 1.0) for name, style in styles.items()}
+    note = "Mean seconds of an episode; many are under way at once."
+    return stacked_bars("What episodes wait for", bars, colors, note=note)
+
+
+def wait_styles(run: RunData) -> dict[str, str]:
+    """The numbers of episodes that are seconds, by name, each with a colour."""
+    names = dict.fromkeys(n for row in run.trains for n in row.metrics if n.endswith("_s"))
+    return {name: WAITS[place % len(WAITS)] for place, name in enumerate(names)}
 
 
 def _points(

@@ -35,10 +35,10 @@ from turnwise.report.sections import (
     part_tables,
     service_rows,
     slime_rows,
-    stage_rows,
     status,
     task_rows,
 )
+from turnwise.report.times import stage_rows, waiting
 from turnwise.report.viewer import MAX_TOKENS, NAMES, episodes_json
 from turnwise.run.folder import RunFolder, write_whole
 from turnwise.run.summary import EvalSummary, Summary
@@ -84,6 +84,7 @@ def _write(run_dir: Path, run: RunData, template: str) -> Path:
 def _context(run: RunData) -> dict[str, Any]:
     summary = run.summary
     charts = _Charts()
+    scores, pictures = charts.take(evaluation_charts(run)), charts.take(picture_charts(run))
     scripts = [part("vendor", "uplot.js")]
     scripts += [part("templates", name) for name in ("charts.js", "tokens.js", "viewer.js")]
     return {
@@ -92,14 +93,14 @@ def _context(run: RunData) -> dict[str, Any]:
         "learned": isinstance(summary, Summary) and summary.learned,
         "status": status(run),
         "cards": cards(run),
-        "charts": charts.take(
-            [*evaluation_charts(run), *picture_charts(run), *training_charts(run)]
-        ),
+        "charts": [*scores, *pictures, *charts.take(training_charts(run))],
+        "pictures": pictures,
         "slime_charts": charts.take(slime_charts(run)),
         "ledger": ledger_rows(run),
         "ending_chart": charts.take_one(ending_chart(run)),
         "endings": ending_legend(run),
         "stages": stage_rows(run),
+        "waiting": waiting(run),
         "time_chart": charts.take_one(time_chart(run)),
         "numbers": number_rows(run),
         "metrics": metric_rows(run),

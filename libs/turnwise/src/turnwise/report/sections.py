@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.ledger import LedgerRow
-from turnwise.report.charts import STAGES, ending_styles, percent, plain
+from turnwise.report.charts import ending_styles, plain
 from turnwise.report.load import RunData, halving
+from turnwise.report.times import duration
 from turnwise.run.metrics import EvalRow, TrainRow
 from turnwise.run.progress import number
 from turnwise.run.summary import EvalSummary, Measure, Summary
@@ -90,7 +91,7 @@ def status(run: RunData) -> str:
     if run.trains or not isinstance(run.summary, EvalSummary):
         of = f" of {planned}" if isinstance(planned, int) and planned > run.steps else ""
         done.insert(0, f"{run.steps}{of} training step{'s' * (run.steps != 1 or bool(of))}")
-    return f"{' and '.join(done)} in {_duration(seconds)}."
+    return f"{' and '.join(done)} in {duration(seconds)}."
 
 
 def ledger_rows(run: RunData) -> dict[str, Any]:
@@ -138,27 +139,6 @@ def ending_legend(run: RunData) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def stage_rows(run: RunData) -> list[tuple[str, str, str, str, str]]:
-    """Style, stage, time in all, share, mean of one."""
-    times = {
-        "rollout": [row.rollout_s for row in run.trains],
-        "training": [row.train_s for row in run.trains if row.train_s is not None],
-        "evaluation": [row.eval_s for row in run.evals],
-    }
-    total = sum(sum(values) for values in times.values())
-    return [
-        (
-            STAGES[name],
-            name,
-            _duration(sum(values)),
-            percent(sum(values) / total) if total else "-",
-            f"{sum(values) / len(values):.1f} s",
-        )
-        for name, values in times.items()
-        if values
-    ]
-
-
 def number_rows(run: RunData) -> Table:
     """The numbers behind the curves."""
     fields: dict[str, Callable[[TrainRow], str]] = {
@@ -177,6 +157,7 @@ def number_rows(run: RunData) -> Table:
         "trained tokens": lambda row: number(row.trained_tokens, ",.0f"),
         "tokens/s": lambda row: number(row.tokens_per_s, ",.0f"),
         "rollout s": lambda row: f"{row.rollout_s:.1f}",
+        "of it waiting": lambda row: number(row.waiting_s, ".1f"),
         "train s": lambda row: number(row.train_s, ".1f"),
         "lag p50/max ms": lambda row: (
             f"{number(row.loop_lag_p50_ms, '.1f')}/{number(row.loop_lag_max_ms, '.0f')}"
@@ -270,8 +251,8 @@ def part_tables(run: RunData) -> dict[str, Table]:
 
 
 def more_tables(run: RunData) -> list[tuple[str, Sequence[str], Table]]:
-    """Title, sentences and rows of what a benchmark shows beside its measures."""
-    tables = run.summary.tables if isinstance(run.summary, EvalSummary) else ()
+    """Title, sentences and rows of what a summary shows beside its measures."""
+    tables = () if run.summary is None else run.summary.tables
     return [
         (one.title, one.before, Table(one.head, thinned(one.rows), len(one.rows), "summary.json"))
         for one in tables
@@ -394,11 +375,3 @@ def _nan(value: float | None) -> float:
 def _mean(scores: Sequence[float | None]) -> float:
     scored = [score for score in scores if score is not None]
     return sum(scored) / len(scored) if scored else math.nan
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

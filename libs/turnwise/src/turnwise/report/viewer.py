@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from markupsafe import Markup
@@ -114,7 +114,22 @@ class Block:
     pieces: list[Run]
 
 
-def outline(segment: SegmentTrace) -> list[Block]:
+class Tokens(Protocol):
+    """What an outline needs of a segment: a `SegmentTrace`, or one with arrays."""
+
+    @property
+    def ids(self) -> Any: ...
+    @property
+    def prompt_length(self) -> int: ...
+    @property
+    def loss_mask(self) -> Any: ...
+    @property
+    def spans(self) -> Sequence[tuple[str, int, int, int]]: ...
+    @property
+    def authors(self) -> Sequence[Run]: ...
+
+
+def outline(segment: Tokens) -> list[Block]:
     """The segment's blocks. Markup goes with the message that it ends or begins."""
     header = next(
         (segment.ids[start] for kind, _, start, _ in segment.spans if kind == "header"), -1
@@ -158,7 +173,7 @@ def _blocks(segment: SegmentTrace) -> list[Json]:
     ]
 
 
-def _pieces(segment: SegmentTrace) -> Iterator[Run]:
+def _pieces(segment: Tokens) -> Iterator[Run]:
     """The author runs, split where the mask changes."""
     mask = np.asarray(segment.loss_mask, dtype=np.int8)
     changes = segment.prompt_length + 1 + np.flatnonzero(np.diff(mask))
@@ -171,11 +186,11 @@ def _pieces(segment: SegmentTrace) -> Iterator[Run]:
             yield author, begin, end
 
 
-def _mask(segment: SegmentTrace, at: int) -> int:
+def _mask(segment: Tokens, at: int) -> int:
     return segment.loss_mask[at - segment.prompt_length] if at >= segment.prompt_length else 0
 
 
-def _message_start(segment: SegmentTrace, header: int, start: int, stop: int) -> int:
+def _message_start(segment: Tokens, header: int, start: int, stop: int) -> int:
     """Where in a run of markup the next message begins: at the token that opens headers.
 
     Without such a token all of it belongs to the next message.

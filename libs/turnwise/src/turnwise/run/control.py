@@ -46,12 +46,11 @@ SETTABLE: Mapping[Backend, Mapping[str, str]] = {
 """What may be changed in a run under way, and when it takes effect."""
 COMMANDS: Mapping[Backend, frozenset[Command]] = {
     "local": frozenset({"pause", "resume", "stop", "eval", "save", "set", "drop", "stacks"}),
-    "slime": frozenset({"pause", "resume", "stop", "set", "stacks"}),
+    "slime": frozenset({"pause", "resume", "stop", "set", "drop", "stacks"}),
 }
 _REFUSED_BY_SLIME = {
     "eval": "slime's driver evaluates at --eval-interval alone, and no hook of ours runs in it",
     "save": "slime's driver saves at --save-interval alone, and no hook of ours runs in it",
-    "drop": "slime's own data source deals the rows; leave the row out of the file and start again",
     "lr": "Megatron's scheduler made its learning rates at the start, and no hook is given it",
     "rollout-temperature": (
         "the trainer's ranks divide their logits by the temperature that they were started with:"

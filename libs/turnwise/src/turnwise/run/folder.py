@@ -104,7 +104,7 @@ class RunFolder:
             may_change: Fields that are not compared; `section.field` for one of a section.
             because: Why the others are, for the error.
         """
-        before, now = _flat(self.read_config()), _flat(config)
+        before, now = flat(self.read_config()), flat(config)
         for name in now:
             if name not in may_change and before.get(name) != now[name]:
                 raise ConfigError(
@@ -168,12 +168,12 @@ def _counted_by(row: Mapping[str, Any]) -> tuple[str, Any]:
     return str(row.get("kind")), row.get("step")
 
 
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """Values by field name, those of sections by `section.field`."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, Mapping):
-            found.update({f"{name}.{key}": inner for key, inner in _flat(value).items()})
+            found.update({f"{name}.{key}": inner for key, inner in flat(value).items()})
         else:
             found[name] = value
     return found

@@ -62,9 +62,9 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
     ledger: LedgerRow
     endings: dict[str, int]
-    metrics: dict[str, MetricMean]
-    baselines: dict[str, float]
-    services: dict[str, str]
+    metrics: dict[str, MetricMean] = {}
+    baselines: dict[str, float] = {}
+    services: dict[str, str] = {}
     service_totals: dict[str, float] = {}
     eval_s: float
     scores: dict[str, list[float | None]]
@@ -82,7 +82,10 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     `tis_clip_fraction` the share of tokens outside the bounds; None without that correction.
     `peak_memory_bytes` is the most that torch has held on the GPU since the process began,
     `predicted_memory_bytes` what `turnwise.local.memory` said of it. `tokens_per_s` is sampled
-    tokens over `rollout_s`. On slime the trainer's numbers are in rows of their own (`SlimeRow`).
+    tokens over `rollout_s`, `engine_busy_s` those of `rollout_s` in which the engine had a turn to
+    sample. `waiting_s` is the part of it that a place for an episode stood empty, on average,
+    because others were not done (`turnwise.rollout.waiting_s`). On slime the trainer's numbers are
+    in rows of their own (`SlimeRow`).
     """
 
     step: int
@@ -92,8 +95,8 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
     ledger: LedgerRow
     endings: dict[str, int]
-    metrics: dict[str, MetricMean]
-    services: dict[str, str]
+    metrics: dict[str, MetricMean] = {}
+    services: dict[str, str] = {}
     service_totals: dict[str, float] = {}
     loss: float | None
     kl: float | None
@@ -116,6 +119,8 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     tis_clip_fraction: float | None = None
     peak_memory_bytes: int | None = None
     predicted_memory_bytes: int | None = None
+    engine_busy_s: float | None = None
+    waiting_s: float | None = None
 
 
 class SlimeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +204,26 @@ def metric_means(metrics: Iterable[Mapping[str, float | None]]) -> dict[str, Met
     return {
         name: MetricMean(sum(values) / len(values), len(values)) for name, values in found.items()
     }
+
+
+Numbers = dict[str, list[float | None]]
+"""By task and trial; None where there is none."""
+
+
+def compared_numbers(
+    names: Iterable[str],
+    episodes: Iterable[tuple[str, float | None, Mapping[str, float | None]]],
+) -> dict[str, Numbers]:
+    """The numbers of `names` as `EvalRow.compared` has them.
+
+    Args:
+        episodes: Task, score and metrics of each; one without a score has no numbers.
+    """
+    found: dict[str, Numbers] = {name: {} for name in names}
+    for task, score, metrics in episodes:
+        for name, numbers in found.items():
+            numbers.setdefault(task, []).append(None if score is None else metrics.get(name))
+    return found
 
 
 def as_row(metrics: MetricsRow) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +12,8 @@ from turnwise.config import ConfigError
 from turnwise.run.disk import reading
 from turnwise.run.folder import RunFolder, write_whole
 from turnwise.run.jsonl import dump, parse_line
-from turnwise.trials import Estimate
+from turnwise.run.metrics import Numbers
+from turnwise.trials import Estimate, mean_score, paired_difference
 
 MIN_ERRORS = 3.0
 """A rise counts as shown from this many standard errors of the paired difference on."""
@@ -33,6 +35,29 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return f"{_plain(self.before)} -> {_plain(self.after)}, {change}"
 
 
+class SummaryTable(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of a run or an evaluation, with sentences before it."""
+
+    title: str
+    before: tuple[str, ...] = ()
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def changes(first: Mapping[str, Numbers], last: Mapping[str, Numbers]) -> dict[str, Change]:
+    """How the numbers that a method has compared (`EvalRow.compared`) went from one evaluation to
+    another of the same tasks, by name; those that both have."""
+    return {
+        name: Change(
+            before=mean_score(before),
+            after=mean_score(last[name]),
+            difference=paired_difference(before, last[name]),
+        )
+        for name, before in first.items()
+        if name in last
+    }
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """What a training run showed.
 
@@ -47,6 +72,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         claim: What the result shows and what it does not, one sentence each.
         split: The tasks that were evaluated on.
         compared: Other numbers of the episodes, by name, as the method has them compared.
+        tables: What was played once at the end (`turnwise.method.Method.curves`).
     """
 
     kind: Literal["train"] = "train"
@@ -63,6 +89,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     claim: tuple[str, ...]
     split: str = "held-out"
     compared: dict[str, Change] = {}
+    tables: tuple[SummaryTable, ...] = ()
 
     @property
     def errors(self) -> float:
@@ -101,6 +128,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         means."""
         lines = [self.verdict()]
         lines += [capitalised(f"{name} {change}.") for name, change in self.compared.items()]
+        for table in self.tables:
+            points = ", ".join(f"{row[0]} {row[1]}" for row in table.rows)
+            lines.append(f"{table.title}: {points}.")
         for name, score in self.baselines.items():
             lines.append(capitalised(f"{name} scores {100 * score:.1f} % here."))
         if self.services:
@@ -124,15 +154,6 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str = ""
     low: float | None = None
     high: float | None = None
-
-
-class SummaryTable(msgspec.Struct, frozen=True, kw_only=True):
-    """A table of an evaluation, with sentences before it."""
-
-    title: str
-    before: tuple[str, ...] = ()
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,10 +9,14 @@ excepted. The scores of all episodes are in the metrics row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import numpy as np
+import tokendelta
+from numpy.typing import NDArray
 
 from turnwise.episode import Episode
 from turnwise.run.authors import Run, author_runs
@@ -39,6 +43,12 @@ class SegmentTrace(msgspec.Struct, frozen=True, kw_only=True):
         spans: `[kind, turn, start, stop]` over all n tokens, as tokendelta has them.
         authors: `[author, start, stop]` over all n tokens (`turnwise.run.authors`).
         weight: The part of the episode's trained tokens that lies here.
+        advantage: Of the segment; None where it is not trained on, or the backend does not say.
+        trainer_logprobs: As `logprobs`, of the trainer before the step's first update; empty where
+            the trainer's numbers are not known, as are the following.
+        ratios: n - prompt_length, the policy's probability at its optimiser step over the old one.
+        clipped: Places in `ids` of tokens whose clip was active there.
+        gap: Largest difference between `logprobs` and `trainer_logprobs`.
     """
 
     ids: list[int]
@@ -49,6 +59,11 @@ class SegmentTrace(msgspec.Struct, frozen=True, kw_only=True):
     spans: list[tuple[str, int, int, int]]
     authors: list[Run]
     weight: float
+    advantage: float | None = None
+    trainer_logprobs: list[float | None] = []
+    ratios: list[float | None] = []
+    clipped: list[int] = []
+    gap: float | None = None
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +94,14 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trace_row(
-    episode: Episode, tokenizer: Any, *, step: int, kind: str, why: str, version_shift: int = 0
+    episode: Episode,
+    tokenizer: Any,
+    *,
+    step: int,
+    kind: str,
+    why: str,
+    version_shift: int = 0,
+    trained: Trained = MappingProxyType({}),
 ) -> Row:
     """One episode as a JSON-able row, a `Trace`.
 
@@ -91,6 +113,7 @@ def trace_row(
         why: `best`, `worst`, `longest`, `sample` or the label of an ending.
         version_shift: Added to the engine's versions of its weights, which begin anew with each
             process: what makes them the training steps that the weights had seen.
+        trained: What the trainer found, where it is known.
     """
     trace = Trace(
         step=step,
@@ -106,7 +129,10 @@ def trace_row(
         metrics=dict(episode.metrics),
         info=_shifted(episode.info, version_shift),
         transcript=[dict(message) for message in episode.transcript],
-        segments=[_segment(episode, number, tokenizer) for number in range(len(episode.segments))],
+        segments=[
+            _segment(episode, number, tokenizer, trained.get((episode.rollout_id, number)))
+            for number in range(len(episode.segments))
+        ],
     )
     return msgspec.structs.asdict(trace) | {
         "segments": [msgspec.structs.asdict(segment) for segment in trace.segments]
@@ -127,6 +153,27 @@ def parse_trace(row: Row) -> Trace:
         return msgspec.convert(row, Trace)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainerNumbers:
+    """What a training step found of the trained tokens of a segment, N of them.
+
+    Attributes:
+        advantage: Of the segment.
+        logprobs: float32[N], the trainer's before the step's first update.
+        ratios: float32[N], the policy's probability at its optimiser step over the old one.
+        clipped: bool[N], where the clip was active.
+    """
+
+    advantage: float
+    logprobs: NDArray[np.float32]
+    ratios: NDArray[np.float32]
+    clipped: NDArray[np.bool_]
+
+
+Trained = Mapping[tuple[str, int], TrainerNumbers]
+"""By rollout and the number of its segment."""
 
 
 class TraceChoice:
@@ -233,7 +280,9 @@ def _shifted(info: Mapping[str, Any], shift: int) -> dict[str, Any]:
     return {**info, "weight_versions": [version + shift for version in versions]}
 
 
-def _segment(episode: Episode, number: int, tokenizer: Any) -> SegmentTrace:
+def _segment(
+    episode: Episode, number: int, tokenizer: Any, found: TrainerNumbers | None
+) -> SegmentTrace:
     sample = episode.segments[number]
     trained = sum(segment.trained_tokens for segment in episode.segments)
     ids = sample.ids.tolist()
@@ -243,14 +292,30 @@ def _segment(episode: Episode, number: int, tokenizer: Any) -> SegmentTrace:
         texts=texts,
         prompt_length=sample.prompt_length,
         loss_mask=sample.loss_mask.tolist(),
-        logprobs=[
-            None if np.isnan(value) else round(float(value), 4)
-            for value in sample.logprobs.tolist()
-        ],
+        logprobs=_rounded(sample.logprobs),
         spans=[(span.kind, span.turn, span.start, span.stop) for span in sample.spans],
         authors=author_runs(number, sample, texts, episode.transcript),
         weight=sample.trained_tokens / trained if trained else 0.0,
+        **({} if found is None else _trainer_fields(sample, found)),
     )
+
+
+def _trainer_fields(sample: tokendelta.Sample, found: TrainerNumbers) -> dict[str, Any]:
+    places = np.flatnonzero(sample.loss_mask)
+    wide = np.full((2, len(sample.loss_mask)), np.nan, dtype=np.float32)
+    wide[:, places] = found.logprobs, found.ratios
+    differences = np.abs(found.logprobs - sample.logprobs[places])
+    return {
+        "advantage": round(found.advantage, 4),
+        "trainer_logprobs": _rounded(wide[0]),
+        "ratios": _rounded(wide[1]),
+        "clipped": (sample.prompt_length + places[found.clipped]).tolist(),
+        "gap": float(f"{differences.max(initial=0.0):.4g}"),
+    }
+
+
+def _rounded(values: NDArray[np.float32]) -> list[float | None]:
+    return [None if np.isnan(value) else round(float(value), 4) for value in values.tolist()]
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> str:

@@ -24,13 +24,15 @@ from turnwise.stopping import LostGroups
 
 @dataclass(slots=True)
 class Ended:
-    """What an account needs of an episode; the tokens are not kept."""
+    """What an account needs of an episode that ended `at` a time of `perf_counter`; the tokens are
+    not kept."""
 
     group_id: str
     ending: Ending
     score: float | None
     wall_s: float
     metrics: dict[str, float]
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class Accounts:
             score=episode.score,
             wall_s=episode.wall_s,
             metrics={name: float(value) for name, value in episode.metrics.items()},
+            at=time.perf_counter(),
         )
         self._traces.add(episode)
 

@@ -3,22 +3,37 @@
 The same two files as on one machine (`turnwise.run.control`); the run folder must be on this node.
 slime's driver runs none of our code, so that only what happens between our episodes can be done: a
 pause holds every new episode back once those under way have ended, which is after a rollout; the
-training step on it is made. `turnwise.run.control` says of the rest why it can't be.
+training step on it is made. Episodes of a dropped task end as cancelled before they begin, and the
+dynamic filter leaves their group out. `turnwise.run.control` says of the rest why it can't be. A
+job that goes on in the run folder makes what was changed again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import urllib.request
+from collections.abc import Collection
 from typing import Any
 
 from turnwise.config import ConfigError
-from turnwise.run.control import Inbox, Request, check_request, set_spend_cap
+from turnwise.run.control import (
+    Inbox,
+    Outcome,
+    Request,
+    changes,
+    check_request,
+    in_words,
+    set_spend_cap,
+)
 from turnwise.run.signs import read_signs
-from turnwise.run.status import LifeSign, StatusWriter
+from turnwise.run.status import LifeSign
+from turnwise.run.watching import StatusWriter
 from turnwise.slime import accounts
 from turnwise.slime.files import RunFiles, files_of
+
+logger = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 """Between two looks at whether a pause is over."""
@@ -46,6 +61,8 @@ class ClusterControl:
         self._asked: Request | None = None
         self._held: Request | None = None
         self._engines: dict[str, tuple[float, str]] = {}
+        self._tasks: set[str] = set()
+        self._dropped: set[str] = set()
         self.writer = StatusWriter(
             files.path,
             backend="slime",
@@ -57,6 +74,13 @@ class ClusterControl:
         self._asked_engines = self.writer.clock()
         for request in self._inbox.new():
             self._answer(request, "refused", "it was asked for before this process began")
+        for change in changes(self._inbox.history):
+            self._again(change)
+
+    def takes(self, task: str) -> bool:
+        """Whether training episodes of a task are played."""
+        self._tasks.add(task)
+        return task not in self._dropped
 
     def look(self) -> None:
         """Takes the requests that have come; called from the status file's thread."""
@@ -88,12 +112,39 @@ class ClusterControl:
             self._held, self.writer.state = request, "paused"
             self._answer(request, "done", f"no episode begins after rollout {self.writer.step}")
 
+    def _again(self, change: Outcome) -> None:
+        """Makes a change that an earlier job of the run folder has made."""
+        try:
+            if change.command == "drop":
+                self._dropped.update(change.arguments)
+            else:
+                for key, value in change.arguments.items():
+                    set_spend_cap(key, value)
+        except ConfigError as error:
+            logger.warning("not as before: %s", error)
+        else:
+            logger.info("as before: %s", in_words(change))
+
+    def _drop(self, tasks: Collection[str]) -> str:
+        left = self._tasks - self._dropped - set(tasks)
+        for task in tasks:
+            if task not in self._tasks:
+                raise ConfigError(
+                    f"drop: {task!r}: slime has dealt no training task of this name so far"
+                )
+        if not left:
+            raise ConfigError("drop: no task would be left of those that slime has dealt so far")
+        self._dropped.update(tasks)
+        return "episodes under way end; no other begins, and slime draws more groups instead"
+
     def _take(self, request: Request) -> None:
         if request.command == "stacks":
             self._answer(request, "done", str(self.writer.dump_stacks()))
         elif request.command == "set":
             said = [set_spend_cap(key, value) for key, value in request.arguments.items()]
             self._answer(request, "done", "; ".join(said))
+        elif request.command == "drop":
+            self._answer(request, "done", self._drop(request.arguments))
         elif request.command == "pause":
             self._asked = request
             self._answer(request, "noted", "after the rollout under way")

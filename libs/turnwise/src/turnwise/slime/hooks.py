@@ -41,7 +41,7 @@ from turnwise.rows import Row
 from turnwise.run.jsonl import dump
 from turnwise.slime import accounts
 from turnwise.slime.replay import EpisodeReplay, ReplayEngine
-from turnwise.slime.samples import FACTS, REPLAY, to_samples
+from turnwise.slime.samples import CREDIT, FACTS, REPLAY, to_samples
 from turnwise.slime.settings import max_context_tokens, read_sampling
 from turnwise.slime.shared import Shared, close_shared, get_shared
 from turnwise.slime.training import mark_turns
@@ -86,7 +86,10 @@ async def generate(
             replay=replay.services if getattr(args, "partial_rollout", False) else None,
         )
         policy = _with_replay(args, policy, sample, replay, rollout_id)
-        episode = await play(shared.method, rollout, policy)
+        if _is_dropped(shared, rollout, evaluation=evaluation):
+            episode, replay = unplayed(rollout, Ending.cancelled()), EpisodeReplay()
+        else:
+            episode = await play(shared.method, rollout, policy)
         write = partial(to_samples, args, sample, profile=shared.profile, evaluation=evaluation)
         try:
             samples = write(episode, replay)
@@ -115,11 +118,16 @@ async def close() -> None:
     await close_shared()
 
 
+def _is_dropped(shared: Shared, rollout: Rollout[Any], *, evaluation: bool) -> bool:
+    """Whether somebody asked for its task to be played no more; its group is then left out."""
+    control = shared.control
+    return control is not None and not evaluation and not control.takes(rollout.task_id)
+
+
 def read_row(sample: Any) -> Row:
     """slime's sample as a data row. `metadata["id"]` names it, else its content does."""
-    metadata = {
-        key: value for key, value in (sample.metadata or {}).items() if key not in (FACTS, REPLAY)
-    }
+    ours = (CREDIT, FACTS, REPLAY)
+    metadata = {key: value for key, value in (sample.metadata or {}).items() if key not in ours}
     return Row(
         prompt=sample.prompt,
         label=sample.label,

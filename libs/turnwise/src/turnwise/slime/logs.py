@@ -25,7 +25,15 @@ from slime.observability.metric_utils import (  # type: ignore[import-not-found]
 
 from turnwise.episode import Episode
 from turnwise.ledger import Ledger
-from turnwise.run.metrics import EvalRow, TrainRow, endings, metric_means, reward_fields
+from turnwise.rollout import waiting_s
+from turnwise.run.metrics import (
+    EvalRow,
+    TrainRow,
+    compared_numbers,
+    endings,
+    metric_means,
+    reward_fields,
+)
 from turnwise.slime import accounts
 from turnwise.slime.accounts import Period
 from turnwise.slime.control import control_of
@@ -150,6 +158,8 @@ def train_row(
         groups_kept=kept,
         groups_dropped=period.dropped,
         rollout_s=rollout_s,
+        # slime starts all episodes of a step at once.
+        waiting_s=waiting_s([one.at for one in period.ended], max(1, len(period.ended))),
         train_s=None,
         loop_lag_p50_ms=1e3 * period.lag_p50_s,
         loop_lag_max_ms=1e3 * period.lag_max_s,
@@ -182,6 +192,9 @@ def eval_row(args: Any, step: int, dataset: str, samples: Sequence[Any], seconds
         service_totals=service_totals(),
         eval_s=seconds,
         scores=scores,
+        compared=compared_numbers(
+            method.compared, ((one.task_id, one.score, one.metrics) for one in episodes)
+        ),
         pictures=list(method.pictures()),
     )
 

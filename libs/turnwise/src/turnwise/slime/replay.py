@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from turnwise.engine import Completion, Engine, SamplingParams
+from turnwise.engine import Completion, Engine, SamplingParams, takes_grammar
 from turnwise.engine.sglang import SGLangCompletion
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.replay import Replay
@@ -183,6 +183,11 @@ class ReplayEngine:
         self._rollout_id, self._routing_key = rollout_id, routing_key
         self._aborted, self._span = aborted, span
         self._asked: Counter[str] = Counter()
+
+    @property
+    def takes_grammar(self) -> bool:
+        """As of the engine."""
+        return takes_grammar(self._engine)
 
     async def generate(
         self, prompt_ids: IntArray, params: SamplingParams, *, session_id: str

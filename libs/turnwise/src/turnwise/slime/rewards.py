@@ -7,6 +7,9 @@ slime's training data is the mean of its scored group, so that slime's own avera
 A method's `group_scores` are taken once a group, before any statistics: by the dynamic filter,
 which sees it first, else by the post-processing. It is given the group's episodes as the samples'
 metadata hold them: endings, scores, metrics and facts, without segments and transcripts.
+
+What a segment earns beside its episode's score is added to its own sample, by the same rule as on
+the local backend (`turnwise.group.credit_advantages`).
 """
 
 from __future__ import annotations
@@ -22,10 +25,10 @@ from slime.rollout.filter_hub.base_types import (  # type: ignore[import-not-fou
     DynamicFilterOutput,  # pants: no-infer-dep
 )
 
-from turnwise.group import Drop, advantages, drop_reason, scored_by_group
+from turnwise.group import Drop, advantages, credit_advantages, drop_reason, scored_by_group, tells
 from turnwise.method import Method
 from turnwise.slime import accounts
-from turnwise.slime.samples import FACTS, read_episode, reward_for, score_of
+from turnwise.slime.samples import CREDIT, FACTS, read_episode, reward_for, score_of
 from turnwise.slime.shared import find_method
 
 GROUP_BASELINE = frozenset({"grpo", "gspo", "cispo", "reinforce_plus_plus_baseline"})
@@ -80,6 +83,8 @@ def post_process_rewards(args: Any, samples: list[Any]) -> tuple[list[float], li
             for member in members:
                 raw_N[places[member]] = filler if np.isnan(score) else score
                 normalised_N[places[member]] = 0.0 if np.isnan(score) else advantage
+        for place, credit in _credits(args, samples, places).items():
+            normalised_N[place] += credit
     return raw_N.tolist(), normalised_N.tolist()
 
 
@@ -88,18 +93,20 @@ def dynamic_filter(args: Any, samples: list[Any], **kwargs: Any) -> Any:
 
     Drops a group with fewer than three quarters of its members scored (`too_few_scored_user`: the
     boundary that lost most), and one whose scores are all alike (`zero_std_1.0`, as slime names
-    it).
+    it) unless its segments' credit differs.
 
     Raises:
         StopRun: group after group was lost (`turnwise.stopping`): slime would sample for ever where
             a service is gone.
         ValueError: the method scores the group wrongly.
     """
-    rollouts = _rollout_samples(list(_flat(samples)))
+    samples = list(_flat(samples))
+    rollouts = _rollout_samples(samples)
     _score_group(args, rollouts)
     members = [rollout[0] for rollout in rollouts]
     scores_G = np.array([_number(score_of(sample)) for sample in members], dtype=np.float64)
-    drop = drop_reason(scores_G)
+    credits_N = np.array(list(_credits(args, samples, range(len(samples))).values()))
+    drop = drop_reason(scores_G, require_spread=not tells([credits_N]))
     _check_losses(args, members, drop)
     if drop is Drop.ZERO_STD:
         return DynamicFilterOutput(False, f"zero_std_{round(float(np.nanmean(scores_G)), 1)}")
@@ -146,11 +153,41 @@ def distinct(samples: Iterable[Any]) -> list[Any]:
 
 
 def _normalise(args: Any, scores_G: NDArray[np.float64]) -> NDArray[np.float64]:
-    estimator = getattr(args, "advantage_estimator", "grpo")
-    if estimator not in GROUP_BASELINE or not getattr(args, "rewards_normalization", True):
+    if not _centres(args):
         return scores_G
-    scale = estimator in GROUP_SCALE and bool(getattr(args, "grpo_std_normalization", True))
-    return advantages(scores_G, std_normalization=scale)
+    return advantages(scores_G, std_normalization=_scales(args))
+
+
+def _credits(args: Any, samples: Sequence[Any], places: Sequence[int]) -> dict[int, float]:
+    """What the samples of a group at these places earn beside the score, by place; normalised as
+    the scores are."""
+    found = []
+    for members in _rollouts([samples[place] for place in places]):
+        told = [
+            (*credit, places[member])
+            for member in members
+            if (credit := (samples[places[member]].metadata or {}).get(CREDIT)) is not None
+        ]
+        found.append(sorted(told))
+    values_G = [[float(credit) for _, credit, _ in told] for told in found]
+    if _centres(args):
+        normalised = credit_advantages(values_G, std_normalization=_scales(args))
+        values_G = [credits.tolist() for credits in normalised]
+    return {
+        place: value
+        for told, values in zip(found, values_G, strict=True)
+        for (_, _, place), value in zip(told, values, strict=True)
+    }
+
+
+def _centres(args: Any) -> bool:
+    estimator = getattr(args, "advantage_estimator", "grpo")
+    return estimator in GROUP_BASELINE and bool(getattr(args, "rewards_normalization", True))
+
+
+def _scales(args: Any) -> bool:
+    estimator = getattr(args, "advantage_estimator", "grpo")
+    return estimator in GROUP_SCALE and bool(getattr(args, "grpo_std_normalization", True))
 
 
 def _places(samples: Sequence[Any]) -> dict[Hashable, list[int]]:

@@ -13,8 +13,10 @@ masks a `remove_sample`; a placeholder holds two stop tokens, because an empty r
 on. In evaluation with a reward key a sample without a reward carries {key: None}: slime looks the
 key up in every sample there.
 
-`metadata["turnwise"]` says how the episode ended (`facts`). `metadata["turnwise_replay"]` is what
-an aborted one goes on from with `--partial-rollout` (`turnwise.slime.replay`).
+`metadata["turnwise"]` says how the episode ended (`facts`). `metadata["turnwise_credit"]` is the
+place of the segment in its episode and what it earns beside the score, where the method says so.
+`metadata["turnwise_replay"]` is what an aborted one goes on from with `--partial-rollout`
+(`turnwise.slime.replay`).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from turnwise.slime.replay import EpisodeReplay, KeptTurn
 IntArray = NDArray[np.int32]
 FACTS = "turnwise"
 REPLAY = "turnwise_replay"
+CREDIT = "turnwise_credit"
 TOP_P_KEYS = (
     ("top_p_token_ids", "top_p_token_offsets"),
     ("top_p_kept_token_ids", "top_p_kept_token_offsets"),
@@ -68,7 +71,8 @@ def to_samples(
             tokens.
     """
     sample.metadata = {**(sample.metadata or {}), FACTS: facts(episode)}
-    sample.metadata.pop(REPLAY, None)
+    for stale in (REPLAY, CREDIT):
+        sample.metadata.pop(stale, None)
     if sample.rollout_id is None:
         sample.rollout_id = sample.index
     if not episode.ending.by_policy:
@@ -83,6 +87,8 @@ def to_samples(
     for one, segment in zip(samples, segments, strict=False):
         _write_segment(args, one, segment, unwritten, masks_old=masks_old)
         one.response = _text(profile, one.tokens[segment.prompt_length :])
+    for place, (one, credit) in enumerate(zip(samples, episode.credit, strict=False)):
+        one.metadata[CREDIT] = [place, credit]
     if not segments:
         _write_placeholder(args, sample, profile)
     cut = episode.ending.limit not in (None, Limit.FORMAT)

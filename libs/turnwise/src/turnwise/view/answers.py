@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from turnwise.report.viewer import facts, messages
+from turnwise.view.calls import calls_of
 from turnwise.view.episodes import ORDERS, Entry, EpisodeIndex, Filter, endings
+from turnwise.view.lanes import lanes, rewrites
 from turnwise.view.run import ViewedRun
+from turnwise.view.started import replay_command
 from turnwise.view.tokens import OpenEpisode, common_tokens
 
 PAGE = 100
@@ -57,12 +60,17 @@ def episode(run: ViewedRun, entry: Entry) -> Json:
         (name, _tokens_in_words(opened) if name == "tokens" else value)
         for name, value in facts(trace, opened.tokens)
     ]
+    told += _trainers(opened)
     return {
         **_row(run.index, entry),
         "facts": told,
         "info": info,
         "tokens": opened.tokens,
         "segments": [_outline(opened, number) for number in range(len(opened.segments))],
+        "lanes": lanes(opened.segments),
+        "rewrites": rewrites(trace),
+        "calls": calls_of(trace),
+        "replay": replay_command(run.folder, opened, entry.line + 1),
         "messages": [] if opened.segments else messages(trace),
         "siblings": len(run.index.group(entry)),
         "before": _line(run.index, entry, -1),
@@ -101,19 +109,35 @@ def _tokens_in_words(opened: OpenEpisode) -> str:
     return f"{opened.tokens:,}, {opened.trained:,} of them trained"
 
 
+def _trainers(opened: OpenEpisode) -> list[tuple[str, str]]:
+    """What the trainer found of the episode, where it is recorded."""
+    known = [one for one in opened.segments if one.advantage is not None]
+    if not known:
+        return []
+    clipped = sum(len(one.clipped) for one in known)
+    return [
+        ("advantage", ", ".join(dict.fromkeys(f"{one.advantage:+.3f}" for one in known))),
+        ("largest engine-trainer gap", f"{max(one.gap or 0.0 for one in known):.2g}"),
+        ("clipped tokens", f"{clipped:,}"),
+    ]
+
+
 def _outline(opened: OpenEpisode, number: int) -> Json:
     """The blocks of a segment, each as ranges of `PIECE` tokens at most."""
     segment = opened.segments[number]
+    turns = {start: turn for _, turn, start, _ in segment.spans}
     blocks = []
     for block in segment.blocks:
         start, stop = block.pieces[0][1], block.pieces[-1][2]
         own = sum(b - a for author, a, b in block.pieces if author == block.author)
+        first_own = next((a for author, a, _ in block.pieces if author == block.author), -1)
         first, last = int(segment.ends[start - 1]) if start else 0, int(segment.ends[stop - 1])
         blocks.append(
             {
                 "author": block.author,
                 "name": block.name,
                 "trained": block.trained,
+                "turn": turns.get(first_own) if block.trained else None,
                 "count": own,
                 "characters": last - first,
                 "lines": segment.text.count("\n", first, last),

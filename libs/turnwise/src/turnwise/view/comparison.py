@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from turnwise.report.load import RunData, readable
 from turnwise.report.plots import Chart, Point, overlay
+from turnwise.run.folder import flat
 from turnwise.run.metrics import EvalRow, TrainRow
 from turnwise.trials import Estimate, paired_difference
 
@@ -135,18 +136,10 @@ def _in_words(estimate: Estimate) -> str:
 
 def _options(runs: Sequence[RunData]) -> list[tuple[str, list[str]]]:
     """Options whose values differ, with each run's; empty where a run has none."""
-    flat = [dict(_flat(run.config)) for run in runs]
+    configs = [{name: readable(value) for name, value in flat(run.config).items()} for run in runs]
     rows = []
-    for name in dict.fromkeys(name for one in flat for name in one):
-        values = [one.get(name, "") for one in flat]
+    for name in dict.fromkeys(name for one in configs for name in one):
+        values = [one.get(name, "") for one in configs]
         if len(set(values)) > 1:
             rows.append((name, values))
     return rows
-
-
-def _flat(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    for name, value in config.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", readable(value)

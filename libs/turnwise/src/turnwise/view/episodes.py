@@ -29,6 +29,7 @@ MAX_SEARCHES = 8
 
 class _Size(msgspec.Struct, frozen=True):
     authors: list[tuple[str, int, int]] = []
+    gap: float | None = None
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -65,6 +66,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         offset, size: Where the line stands, in bytes.
         tokens: Of all its segments.
         parse_errors: What its method counted, 0 where it counts none.
+        gap: The largest difference of a token's log-prob between engine and trainer; None where it
+            was not recorded.
     """
 
     line: int
@@ -82,6 +85,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     wall_s: float
     tokens: int
     parse_errors: float
+    gap: float | None
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +133,7 @@ ORDERS: Mapping[str, Callable[[EpisodeIndex, Entry], float]] = {
     "longest": lambda index, entry: -entry.tokens,
     "slowest": lambda index, entry: -entry.wall_s,
     "spread": lambda index, entry: -index.spread(entry),
+    "engine-trainer gap": lambda index, entry: _last(entry.gap, -1),
     "parse errors": lambda index, entry: -entry.parse_errors,
 }
 
@@ -200,6 +205,7 @@ class EpisodeIndex:
             wall_s=head.wall_s,
             tokens=sum(one.authors[-1][2] for one in head.segments if one.authors),
             parse_errors=parse_errors if isinstance(parse_errors, int | float) else 0.0,
+            gap=max((one.gap for one in head.segments if one.gap is not None), default=None),
         )
         key = group_key(entry)
         self._groups.setdefault(key, []).append(len(self.entries))

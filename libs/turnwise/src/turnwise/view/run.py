@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.config import ConfigError
-from turnwise.report import charts, sections
+from turnwise.report import charts, sections, times
 from turnwise.report.events import event_rows
-from turnwise.report.load import RunData, numbers_by_name, readable
+from turnwise.report.load import RunData, numbers_by_name
 from turnwise.report.plots import Chart
 from turnwise.run.control import read_history
 from turnwise.run.folder import RunFolder
@@ -20,6 +20,8 @@ from turnwise.run.metrics import EvalRow, EventRow, MetricsRow, SlimeRow, TrainR
 from turnwise.run.summary import AnySummary, EvalSummary, Summary, read_summary
 from turnwise.view.episodes import MAX_PROBLEMS, Entry, EpisodeIndex
 from turnwise.view.follow import GrowingFile
+from turnwise.view.gpus import GpuMemory
+from turnwise.view.started import options_shown
 from turnwise.view.state import run_state, written_at
 from turnwise.view.tokens import OpenEpisode, open_episode
 
@@ -27,6 +29,8 @@ MAX_OPEN_TOKENS = 4_000_000
 """Tokens of the episodes of a run that stay open, the latest excepted."""
 MAX_DEPTH = 3
 """Folders below the one that is looked at in which runs are looked for."""
+LOG_S = 0.25
+"""Seconds that one answer may spend on reading logs; what is left is read by the next."""
 Json = dict[str, Any]
 
 
@@ -38,6 +42,7 @@ class ViewedRun:
         self.folder = RunFolder(path)
         self.index = EpisodeIndex(self.folder.episodes)
         self._metrics = GrowingFile(self.folder.metrics)
+        self._gpus = GpuMemory(self.folder.logs)
         self._generation = 0
         self._rows: list[MetricsRow] = []
         self._number = 0
@@ -132,6 +137,8 @@ class ViewedRun:
             "gaps": run.gaps,
             "claim": [] if summary is None else list(summary.claim),
             "charts": [_chart(one) for one in curves],
+            "gpu_charts": [_chart(one) for one in charts.gpu_charts(run)],
+            "gpus": self._gpu_rows(),
             "slime_charts": [_chart(one) for one in charts.slime_charts(run)],
             "slime": _table(sections.slime_rows(run)),
             "ledger": {
@@ -143,13 +150,19 @@ class ViewedRun:
             "ending_chart": _chart(charts.ending_chart(run)),
             "endings": sections.ending_legend(run),
             "time_chart": _chart(charts.time_chart(run)),
-            "stages": sections.stage_rows(run),
+            "waits": times.wait_rows(run),
+            "wait_chart": _chart(charts.wait_chart(run)),
+            "stages": times.stage_rows(run),
             "counted": _table(sections.metric_rows(run)),
             "measures": _table(sections.measure_rows(run)),
             "numbers": _table(sections.number_rows(run)),
             "events": _table(event_rows(run)),
-            "config": [(name, readable(value)) for name, value in run.config.items()],
+            "config": options_shown(self.folder, dict(run.config)),
         }
+
+    def _gpu_rows(self) -> Json:
+        self._gpus.refresh(time.monotonic() + LOG_S)
+        return _table(self._gpus.rows())
 
     def open(self, entry: Entry) -> OpenEpisode:
         """The episode with its tokens; the latest ones stay in memory.

@@ -37,7 +37,19 @@ globalThis.turnwiseTokens = (() => {
         const surprise = Math.min(75, Math.round(-logprob * 22));
         element.style.setProperty("--surprise", surprise);
       }
-      element.told = { id: chunk.ids[index], text, logprob, chunk };
+      const trainer = chunk.trainer ? chunk.trainer[index] : null;
+      const ratio = chunk.ratios ? chunk.ratios[index] : null;
+      const clipped = Boolean(chunk.clipped) && chunk.clipped.includes(index);
+      if (trainer !== null && logprob !== null) {
+        // From 1e-5, which is rounding in float32, to 1.
+        const gap = Math.max(0, 15 * (5 + Math.log10(Math.abs(trainer - logprob) || 1e-9)));
+        element.style.setProperty("--apart", Math.min(75, Math.round(gap)));
+      }
+      if (ratio !== null) {
+        element.style.setProperty("--moved", Math.min(75, Math.round(300 * Math.abs(Math.log(ratio || 1e-9)))));
+      }
+      if (clipped) element.classList.add("clipped");
+      element.told = { id: chunk.ids[index], text, logprob, trainer, ratio, clipped, chunk };
       result.push(element);
     });
     return result;
@@ -57,13 +69,16 @@ globalThis.turnwiseTokens = (() => {
       forget();
       here = element;
       element.classList.add("here");
-      const { id, text, logprob, chunk } = element.told;
+      const { id, text, logprob, trainer, ratio, clipped, chunk } = element.told;
       const lines = [`${JSON.stringify(text)} · id ${id}`];
       const name = chunk.author === "tool" ? "a tool or the environment" : `the ${chunk.author}`;
       lines.push(`by ${name}, ${chunk.trained ? "trained" : "not trained"}`);
       if (logprob !== null) {
         lines.push(`log-prob ${logprob.toFixed(3)}, probability ${(100 * Math.exp(logprob)).toPrecision(3)}%`);
       }
+      if (trainer !== null) lines.push(`trainer's log-prob ${trainer.toFixed(4)}`);
+      if (ratio !== null) lines.push(`ratio ${ratio.toFixed(4)}${clipped ? ", clipped" : ""}`);
+      if (chunk.advantage !== undefined) lines.push(`advantage ${chunk.advantage.toFixed(3)}`);
       info.textContent = lines.join("\n");
       info.hidden = false;
       const box = element.getBoundingClientRect();

@@ -88,8 +88,8 @@ export const episodesView = async (root, parameters, signal) => {
   pages.append(back, on);
   root.append(make("h1", "", run), bar, told, problems, place, pages);
 
-  const HEAD = ["task", "", "step", "kind", "kept as", "score", "spread", "ending", "tokens", "time", "parse errors"];
-  const CLASSES = ["text", "text", "", "text", "text", "", "", "text", "", "", ""];
+  const HEAD = ["task", "", "step", "kind", "kept as", "score", "spread", "ending", "tokens", "time", "parse errors", "gap"];
+  const CLASSES = ["text", "text", "", "text", "text", "", "", "text", "", "", "", ""];
   const show = (found) => {
     options(ending, found.endings, "every ending");
     options(order, found.orders.filter((name) => name !== "newest"), "newest");
@@ -97,7 +97,7 @@ export const episodesView = async (root, parameters, signal) => {
       link(one.task_id || one.rollout_id, "episode", { run, line: one.line }), link("group", "group", { run, line: one.line }),
       count(one.step), one.kind, one.why.replaceAll("+", ", "), scoreText(one.score),
       one.spread < 0 ? "-" : scoreText(one.spread), one.ending, count(one.tokens), `${one.wall_s.toFixed(2)} s`,
-      count(one.parse_errors),
+      count(one.parse_errors), one.gap === null ? "-" : one.gap.toPrecision(2),
     ]);
     place.replaceChildren(table(HEAD, rows, { classes: CLASSES }));
     problems.hidden = !found.problems.length;

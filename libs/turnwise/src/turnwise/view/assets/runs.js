@@ -98,13 +98,15 @@ export const runView = async (root, parameters, signal) => {
   const run = parameters.get("run");
   const header = make("header");
   const gaps = make("ul", "gaps");
-  const [curves, slimes, times] = [chartBox(), chartBox(), chartBox()];
+  const [curves, slimes, gpus, times] = [chartBox(), chartBox(), chartBox(), chartBox()];
   const open = new Set();
   const changing = make("div");
   const more = make("div");
   const slime = section("slime", "slime's own numbers", slimes.box);
+  const ranks = make("div");
+  const gpu = section("gpus", "GPUs", gpus.box, ranks);
   const now = statusBox(run);
-  root.append(header, now.box, gaps, section("curves", "Curves", curves.box), slime, changing,
+  root.append(header, now.box, gaps, section("curves", "Curves", curves.box), slime, gpu, changing,
     section("time", "Endings and time", times.box), more);
   let seen = "";
 
@@ -138,7 +140,11 @@ export const runView = async (root, parameters, signal) => {
     curves.update(found.charts);
     slime.hidden = !found.slime.rows.length;
     slimes.update(found.slime_charts);
-    times.update([found.ending_chart, found.time_chart].filter(Boolean));
+    gpu.hidden = !found.gpu_charts.length && !found.gpus.rows.length;
+    gpus.update(found.gpu_charts);
+    ranks.replaceChildren(...(found.gpus.rows.length ? [table(found.gpus.head, found.gpus.rows,
+      { classes: ["", "text", "", "", "", "text", "", "text"] })] : []));
+    times.update([found.ending_chart, found.time_chart, found.wait_chart].filter(Boolean));
     const { ledger } = found;
     const balance = make("p", ledger.balances ? "" : "bad", ledger.balances ? "It holds in every row."
       : "It does not hold in every row: no score here means anything until that is explained.");
@@ -151,13 +157,17 @@ export const runView = async (root, parameters, signal) => {
     more.replaceChildren(
       keyed(["ending", "training", "evaluation"], found.endings),
       keyed(["stage", "time", "share", "mean"], found.stages),
+      ...(found.waits.length ? [keyed(["an episode spends on", "mean"], found.waits)] : []),
       section("more", "Numbers", ...tables(found.measures, "What was measured"),
         ...tables(found.events, "What happened: stalls and requests"),
         ...tables(found.counted, "What the episodes counted"),
         ...tables(found.numbers, "The numbers behind the curves"), ...tables(found.slime, "All of slime's numbers")),
       section("claim", "What this shows, and what it does not", claim),
-      section("config", "Configuration", kept(`${found.config.length} settings, as the run was started with them`,
-        table(["", ""], found.config, { classes: ["text", "text wide"] }))));
+      section("config", "Configuration", make("p", "", found.config.told),
+        ...(found.config.changed.length ? [table(["", "of this run", "without the command line"], found.config.changed,
+          { classes: ["text", "text wide", "text wide"] })] : []),
+        kept(`All ${found.config.rows.length} settings, as the run was started with them`,
+          table(["", ""], found.config.rows, { classes: ["text", "text wide"] }))));
     more.querySelector("#claim").hidden = !found.claim.length;
   };
 

@@ -73,7 +73,9 @@ export const statusBox = (run) => {
     }
     if (allowed("drop")) {
       const task = field("task");
-      changes.append(task, button("Drop the task", () => ask("drop", { [task.value.trim()]: "" })));
+      const drop = () => ask("drop", { [task.value.trim()]: "" });
+      task.onkeydown = (event) => { if (event.key === "Enter") drop(); };
+      changes.append(task, button("Drop the task", drop));
     }
   };
 

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import slime.backends
 import torch
+from slime.utils.misc import load_function
+from turnwise.objective import token_weights
 
 
 def _cp_utils() -> Any:
@@ -61,3 +63,33 @@ def weights(parts: Sequence[dict[str, Any]], *, per_token: bool) -> dict[int, An
             tokens += sum(max(1, int(mask.sum())) for mask in masks)
     (total / (tokens if per_token else rollouts)).backward()
     return {place: np.asarray(leaf.grad) for place, leaf in leaves.items()}
+
+
+def compare(
+    args: Any, objective: str, train_data: dict[str, Any], parts: list[dict[str, Any]]
+) -> float:
+    """The largest relative difference between slime's weights and the reference's.
+
+    A lost rollout has no trained token and stays one of slime's rollouts; for the mean over tokens
+    slime counts its masked row as one token.
+    """
+    if objective == "turn-mean":
+        for part in parts:
+            load_function("turnwise.slime.train_data")(args, 0, part)
+    found = weights(parts, per_token=args.calculate_per_token_loss)
+    counts = [sum(mask) for mask in train_data["loss_masks"]]
+    assert sorted(found) == list(range(len(counts)))
+    trained = [place for place, count in enumerate(counts) if count]
+    ids = [train_data["rollout_ids"][place] for place in trained]
+    expected = token_weights([counts[place] for place in trained], ids, objective)  # type: ignore[arg-type]
+    lost = len(set(train_data["rollout_ids"])) - len(set(ids))
+    share = len(set(ids)) / (len(set(ids)) + lost)
+    if args.calculate_per_token_loss:
+        share = sum(counts) / (sum(counts) + len(counts) - len(trained))
+    worst = 0.0
+    for place, weight in zip(trained, expected * share, strict=True):
+        assert np.ptp(found[place]) == 0
+        worst = max(worst, abs(found[place][0] / weight - 1))
+    assert all(not found[place].any() for place in set(found) - set(trained))
+    assert worst < 1e-5, (objective, worst)
+    return worst

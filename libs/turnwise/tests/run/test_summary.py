@@ -1,0 +1,20 @@
+"""What a run on a cluster showed is told as that of a run on this machine is."""
+
+from __future__ import annotations
+
+import pytest
+from turnwise.launch.result import summarise
+
+from .rows import eval_row
+
+
+def test_the_numbers_that_a_method_has_compared_stand_beside_the_verdict_of_a_cluster_run() -> None:
+    scores = {"a": [0.0], "b": [1.0], "c": [0.0]}
+    first = eval_row(scores=scores, compared={"cost_usd": {"a": [4.0], "b": [2.0], "c": [None]}})
+    last = eval_row(
+        step=8, scores=scores, compared={"cost_usd": {"a": [1.0], "b": [1.0], "c": [9.0]}}
+    )
+    change = summarise([first, last], "m", 0).compared["cost_usd"]
+    assert (change.before.mean, change.difference.mean) == pytest.approx((3.0, -2.0))
+    # Without an evaluation of the untouched policy there is nothing to compare with.
+    assert summarise([last, last], "m", 0).compared == {}

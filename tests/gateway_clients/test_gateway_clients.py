@@ -1,0 +1,187 @@
+"""Agents of other libraries, installed from their packages, against a gateway on this machine.
+
+TURNWISE_RECORD_CORPUS=FOLDER writes what passes into that folder. The agents that are programs of
+their own are played where TURNWISE_CODEX and TURNWISE_OPENCODE name them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway.client import Client, serving
+from gateway.recorded import COMMANDS, PLAYS, Play, Tap, check, write
+from turnwise.testing import fail
+
+ROOT = Path(__file__).parents[2]
+LOCK = ROOT / "third_party/python/clients.lock"
+DRIVE = Path(__file__).with_name("drive.py")
+CLIENTS = sorted({play.client for play in PLAYS})
+# For an engine that fails at once.
+REFUSED = tuple(Play(client=name, says=(), segments=()) for name in CLIENTS)
+Played = tuple[dict[str, Any], Client, Tap]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with what the lock names, and nothing of ours."""
+    given = os.environ.get("TURNWISE_CLIENTS_PYTHON")
+    if given:
+        return Path(given)
+    folder = tmp_path_factory.mktemp("clients")
+    base = Path(sys.base_prefix) / f"bin/python3.{sys.version_info.minor}"
+    if subprocess.run([base, "-c", "import ensurepip"], capture_output=True).returncode:
+        pytest.skip(f"{base} has no ensurepip")
+    subprocess.run([base, "-m", "venv", folder], check=True)
+    pip = [folder / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
+    done = subprocess.run([*pip, "-r", LOCK], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return folder / "bin/python"
+
+
+async def play_all(python: Path, home: Path) -> dict[str, Played]:
+    """Every play's outcome, rollout and exchanges."""
+    made: dict[str, tuple[Client, Tap]] = {}
+    jobs = []
+    async with AsyncExitStack() as stack:
+        for play in (*PLAYS, *REFUSED):
+            client = await stack.enter_async_context(serving(*play.replies() or [fail("gone")]))
+            tap = await stack.enter_async_context(Tap(client.url, lose=play.lose))
+            made[play.name] = (client, tap)
+            jobs.append(
+                {
+                    "name": play.name, "client": play.client, "stream": play.stream,
+                    "url": tap.url, "deadline_s": 120,
+                }
+            )  # fmt: skip
+        process = await asyncio.create_subprocess_exec(
+            python,
+            DRIVE,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={"HOME": str(home), "PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1"},
+        )
+        out, err = await process.communicate(json.dumps(jobs).encode())
+        assert process.returncode == 0, err.decode()
+    outcomes = {row["name"]: row for row in map(json.loads, out.splitlines())}
+    return {name: (outcomes[name], *one) for name, one in made.items()}
+
+
+@pytest.fixture(scope="module")
+def played(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+    """All plays, in one process of the clients."""
+    return asyncio.run(play_all(python, tmp_path_factory.mktemp("home")))
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.name)
+def test_an_agent_of_another_library_is_trained_on_what_it_sampled(
+    play: Play, played: dict[str, Played]
+) -> None:
+    outcome, client, tap = played[play.name]
+    assert outcome.get("said") == "Grass.", outcome.get("error", outcome)
+    check(play, client.record, client.engine)
+    keep(play, tap)
+
+
+def keep(play: Play, tap: Tap) -> None:
+    """Records what passed, where that is asked for."""
+    if "TURNWISE_RECORD_CORPUS" in os.environ:
+        write(Path(os.environ["TURNWISE_RECORD_CORPUS"]) / f"{play.name}.jsonl", tap.exchanges)
+
+
+@pytest.mark.parametrize("play", REFUSED, ids=lambda play: play.name)
+def test_a_refusal_that_no_retry_can_mend_is_not_sent_again(
+    play: Play, played: dict[str, Played]
+) -> None:
+    outcome, client, tap = played[play.name]
+    assert "the engine failed" in outcome["error"]
+    assert client.record.counts["requests"] == len(tap.exchanges) == 1
+
+
+CODEX = """
+model = "policy"
+model_provider = "gateway"
+web_search = "disabled"
+check_for_update_on_startup = false
+
+[features]
+multi_agent = false
+
+[analytics]
+enabled = false
+
+[model_providers.gateway]
+name = "gateway"
+base_url = "{url}/v1"
+wire_api = "responses"
+env_key = "KEY"
+"""
+
+
+def codex(home: Path, url: str) -> list[str]:
+    """Its settings in a home folder, and its arguments."""
+    (home / ".codex").mkdir()
+    (home / ".codex/config.toml").write_text(CODEX.format(url=url))
+    return ["exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+
+
+def opencode(home: Path, url: str) -> list[str]:
+    """The same of it."""
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "gateway",
+        "options": {"baseURL": f"{url}/v1", "apiKey": "none"},
+        "models": {"policy": {"name": "policy", "limit": {"context": 10**5, "output": 2000}}},
+    }
+    settings = {
+        "provider": {"gateway": provider},
+        "model": "gateway/policy",
+        "small_model": "gateway/policy",
+        "autoupdate": False,
+        "share": "disabled",
+    }
+    (home / ".config/opencode").mkdir(parents=True)
+    (home / ".config/opencode/opencode.json").write_text(json.dumps(settings))
+    return ["run", "--pure", "--auto", "--title", "title"]
+
+
+@pytest.mark.parametrize("play", COMMANDS, ids=lambda play: play.client)
+async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Path) -> None:
+    variable = f"TURNWISE_{play.client.upper()}"
+    program = os.environ.get(variable)
+    if not program:
+        pytest.skip(f"{variable} names no {play.client}; see CONTRIBUTING.md")
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    async with serving(*play.replies()) as client, Tap(client.url) as tap:
+        settings = {"codex": codex, "opencode": opencode}[play.client](home, tap.url)
+        process = await asyncio.create_subprocess_exec(
+            program,
+            *settings,
+            "What grows here?",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=work,
+            env={
+                "HOME": str(home),
+                "PATH": os.environ["PATH"],
+                "NO_PROXY": "127.0.0.1",
+                "KEY": "none",
+                "OPENCODE_DISABLE_AUTOUPDATE": "1",
+                "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            },
+        )
+        said, _ = await asyncio.wait_for(process.communicate(), 300)
+        assert process.returncode == 0 and b"Grass." in said, said.decode()
+        check(play, client.record, client.engine)
+    keep(play, tap)
