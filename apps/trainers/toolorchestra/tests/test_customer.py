@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -98,6 +98,8 @@ async def serve(
     customer: Customer | None = None,
     expert: Any = None,
     engine: ScriptedEngine | None = None,
+    judge: Any = None,
+    criteria: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Episode:
     """One episode of a policy that says `turns`."""
@@ -105,9 +107,16 @@ async def serve(
     chosen = OPTIONS.model_copy(update=options)
     models = {"large": expert or Stand([Act("")])}
     desk = Desk(
-        experts=Experts(models, BreakerOptions()), make_user=lambda domain: customer or Customer()
+        experts=Experts(models, BreakerOptions()),
+        make_user=lambda domain: customer or Customer(),
+        judge=judge,
     )
-    rollout = Rollout(task(), "task", "task#0", "task", seed=0)
+    served = task()
+    if criteria is not None:
+        assert served.task.criteria is not None
+        changed = replace(served.task.criteria, **criteria)
+        served = replace(served, task=replace(served.task, criteria=changed))
+    rollout = Rollout(served, "task", "task#0", "task", seed=0)
     return await run_customer(rollout, byte_policy(engine), desk, chosen)
 
 
@@ -261,3 +270,24 @@ async def test_an_expert_is_shown_earlier_calls_with_their_results_by_id() -> No
     [answered] = [one for one in messages if one["role"] == "tool"]
     assert made["tool_calls"][0]["id"] == answered["tool_call_id"] != ""
     assert made["tool_calls"][0]["function"]["name"] == name
+
+
+async def test_t17_nobody_judges_assertions_that_the_reward_does_not_count() -> None:
+    class Refusing:
+        async def check(self, messages: Any, assertions: Any) -> Any:
+            raise AssertionError("was asked")
+
+    name, arguments = gold()
+    for basis, label in ((("DB",), "finished"), (("DB", "NL_ASSERTION"), "lost:judge")):
+        criteria = {"nl_assertions": ("The agent was kind.",), "basis": basis}
+        turns = (call(name, **arguments), "It is done.")
+        episode = await serve(*turns, judge=Refusing(), criteria=criteria)
+        assert episode.ending.label == label
+
+
+async def test_t18_what_was_communicated_is_matched_as_officially() -> None:
+    name, arguments = gold()
+    for said, right in (("It is flight class two.", 0.0), ("It is flight_class two.", 1.0)):
+        criteria = {"communicate": ("flight_class",), "basis": ("DB", "COMMUNICATE")}
+        episode = await serve(call(name, **arguments), said, criteria=criteria)
+        assert episode.metrics["correct"] == right

@@ -9,8 +9,10 @@ does nothing else that grows with the history.
 from __future__ import annotations
 
 import json
+import marshal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tokendelta.echo import Said, echo, said
@@ -69,13 +71,13 @@ class Histories:
 
     def __init__(self, tags: tuple[str, str]) -> None:
         self._tags = tags
-        self._roots: dict[str, Root] = {}
+        self._roots: dict[Any, Root] = {}
         self._said: dict[Key, Said] = {}
 
     def root(self, tools: Sequence[Tool] | None) -> Root:
         """The root of histories with these tools, in this order and spelling."""
         try:
-            key = json.dumps(tools, default=str) if tools else ""
+            key = _spelled(list(tools)) if tools else ""
         except (RecursionError, ValueError) as error:
             raise MessageError(f"the list of tools is nested too deeply: {error}") from error
         if key not in self._roots:
@@ -165,11 +167,13 @@ def key_of(message: Any, index: int) -> Key:
         return role, content
     try:
         rest = [
-            (str(name), _spelled(value))
+            (name if type(name) is str else str(name), _spelled(value))
             for name, value in message.items()
-            if name not in ("role", "content") and value is not None
+            if value is not None and name != "role" and name != "content"
         ]
-        return (role, _spelled(content), *sorted(rest, key=lambda item: item[0]))
+        if len(rest) > 1:
+            rest.sort(key=itemgetter(0))
+        return (role, _spelled(content), *rest)
     except (RecursionError, ValueError) as error:
         raise MessageError(
             f"message {index} of the history ({role}) is nested too deeply: {error}"
@@ -177,7 +181,11 @@ def key_of(message: Any, index: int) -> Key:
 
 
 def _spelled(value: Any) -> Any:
-    """Text as it is, all else as JSON in a tuple, so that no text can look like it."""
-    if isinstance(value, str):
+    """Text as it is, all else as bytes or in a tuple, so that no text can look like it."""
+    if type(value) is str:
         return value
-    return (json.dumps(value, default=str),)
+    try:
+        # The second version writes the same bytes for equal values, whatever else refers to them.
+        return marshal.dumps(value, 2)
+    except ValueError:
+        return (json.dumps(value, default=str),)

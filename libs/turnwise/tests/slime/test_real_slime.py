@@ -62,6 +62,8 @@ def test_training_partial_rollout_evaluation_and_conversion_run_in_slimes_own_co
     assert 0 < seen["evaluation"]["eval/parcels/coverage"] < 1
     assert 8 < seen["segments"]["rows"] <= 16
     assert (seen["segments"]["rollouts"], seen["segments"]["steps"]) == (8, 1)
+    assert seen["gateway"]["rows"] > 24 and seen["gateway"]["lost"] > 0
+    assert seen["gateway"]["aborted"]["cancelled"] > 0
     assert seen["fully_async"]["groups"] == 2
 
 

@@ -104,7 +104,7 @@ class Errands(Method[ErrandOptions, int]):
                 if isinstance(turn, Overflow) or turn.ending is not None:
                     assert turn.ending is not None
                     return talk.episode(turn.ending, score=0.0)
-                said = [_result(one) for one in turn.calls]
+                said = [tool_result(one) for one in turn.calls]
                 wrong += bool(turn.errors)
                 if wrong >= self.options.max_format_errors:
                     return talk.episode(Ending.stopped(Limit.FORMAT), score=0.0)
@@ -174,7 +174,8 @@ def says(messages: Sequence[Mapping[str, Any]]) -> str:
     return str(messages[0]["content"]) if len(messages) == 1 else "Yes, please."
 
 
-def _result(made: ToolCall) -> dict[str, Any]:
+def tool_result(made: ToolCall) -> dict[str, Any]:
+    """What the tool says to a call."""
     parcel = made.arguments.get("parcel") if isinstance(made.arguments, Mapping) else None
     content = f"code {code(parcel)}" if isinstance(parcel, int) else "no such parcel"
     return {"role": "tool", "name": made.name, "content": content}

@@ -105,7 +105,8 @@ class TokenHistory:
             turn=turn,
             message=message,
             cached_tokens=completion.cached_tokens,
-            weight_version=completion.weight_version,
+            # A request that was aborted while it waited says none.
+            weight_version=completion.weight_version if len(completion.ids) else None,
         )
 
     def _set(self, prompt: NDArray[np.int32] | tokendelta.Overflow) -> Overflow | None:

@@ -14,13 +14,13 @@ from turnwise.gateway.requests import (
     Refusal,
     Request,
     function_tool,
-    kind,
     list_of,
     object_of,
     parts_text,
     positive,
     schema_of,
     strings_of,
+    text_in,
     text_of,
     truth,
     with_tool_names,
@@ -84,12 +84,7 @@ def _tool(tool: Any, i: int) -> dict[str, Any]:
         raise Refusal(400, f"{where}: only tools of type function, found {tool['type']!r:.40}",
                       code="unsupported_value", field=where)  # fmt: skip
     function = object_of(tool.get("function"), f"{where}.function")
-    return function_tool(
-        function.get("name"),
-        function.get("description"),
-        function.get("parameters"),
-        f"{where}.function",
-    )
+    return function_tool(function, f"{where}.function", "parameters")
 
 
 def _message(message: Any, i: int) -> dict[str, Any]:
@@ -100,12 +95,12 @@ def _message(message: Any, i: int) -> dict[str, Any]:
         raise Refusal(400, f"{where}.role: {role!r:.40} is none of {', '.join(_ROLES)}",
                       field=f"{where}.role")  # fmt: skip
     kinds = ("text", "refusal") if role == "assistant" else ("text",)
-    made: dict[str, Any] = {
-        "role": "system" if role == "developer" else role,
-        "content": parts_text(message.get("content"), f"{where}.content", kinds),
-    }
+    content = message.get("content")
+    if type(content) is not str or not content.isascii():
+        content = parts_text(content, f"{where}.content", kinds)
+    made: dict[str, Any] = {"role": "system" if role == "developer" else role, "content": content}
     if role == "tool":
-        made["tool_call_id"] = text_of(message.get("tool_call_id"), f"{where}.tool_call_id")
+        made["tool_call_id"] = text_in(message, "tool_call_id", where)
     if role == "assistant":
         for name in ("reasoning_content", "reasoning"):
             if isinstance(message.get(name), str) and message[name]:
@@ -121,18 +116,14 @@ def _message(message: Any, i: int) -> dict[str, Any]:
 def _call(call: Any, where: str) -> dict[str, Any]:
     call = object_of(call, where)
     function = object_of(call.get("function"), f"{where}.function")
-    arguments = function.get("arguments")
-    if isinstance(arguments, dict):
-        arguments = json.dumps(arguments)
-    if not isinstance(arguments, str):
-        raise Refusal(400, f"{where}.function.arguments must be JSON in a string, found"
-                      f" {kind(arguments)}", field=where)  # fmt: skip
+    if isinstance(function.get("arguments"), dict):
+        function = {**function, "arguments": json.dumps(function["arguments"])}
     return {
-        "id": text_of(call.get("id") or "", f"{where}.id"),
+        "id": text_in(call, "id", where) if call.get("id") else "",
         "type": "function",
         "function": {
-            "name": text_of(function.get("name"), f"{where}.function.name"),
-            "arguments": text_of(arguments, f"{where}.function.arguments"),
+            "name": text_in(function, "name", f"{where}.function"),
+            "arguments": text_in(function, "arguments", f"{where}.function"),
         },
     }
 

@@ -159,7 +159,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
             code="unsupported_value",
             field=where,
         )
-    return function_tool(tool.get("name"), tool.get("description"), tool.get("input_schema"), where)
+    return function_tool(tool, where, "input_schema")
 
 
 def _tool_choice(value: Any) -> tuple[bool, bool]:

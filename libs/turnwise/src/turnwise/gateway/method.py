@@ -57,7 +57,8 @@ class HarnessOptions(MethodOptions):
     """Address to listen on. Another one than this machine's own is reachable for others; the secret
     in each rollout's URL is what keeps them out."""
     gateway_public_host: str | None = None
-    """Name or address by which agents reach the gateway; gateway-host where not given."""
+    """Name or address by which agents reach the gateway. Where not given gateway-host, and for
+    0.0.0.0 the address that the machine of the rollout has in its network."""
     callback_url: str | None = None
     """A service that runs the agent in place of this process: it is POSTed the base URL and the
     task, and answers with the result."""

@@ -167,11 +167,21 @@ def text_of(value: Any, where: str) -> str:
     """A string, or a Refusal; one that UTF-8 can't say is refused as well."""
     if not isinstance(value, str):
         raise Refusal(400, f"{where} must be a string, found {kind(value)}", field=where)
+    if value.isascii():
+        return value
     try:
         value.encode()
     except UnicodeEncodeError:
         raise Refusal(400, f"{where} holds half a surrogate pair", field=where) from None
     return value
+
+
+def text_in(holder: Mapping[str, Any], name: str, where: str) -> str:
+    """The string that an object holds under a name, or a Refusal."""
+    value = holder.get(name)
+    if type(value) is str and value.isascii():
+        return value
+    return text_of(value, f"{where}.{name}")
 
 
 def positive(value: Any, where: str) -> int | None:
@@ -213,13 +223,14 @@ def parts_text(content: Any, where: str, kinds: tuple[str, ...]) -> str:
     return "".join(texts)
 
 
-def function_tool(name: Any, description: Any, parameters: Any, where: str) -> dict[str, Any]:
-    """A function schema in the form of the Chat Completions API."""
-    function: dict[str, Any] = {"name": text_of(name, f"{where}.name")}
-    if description is not None:
-        function["description"] = text_of(description, f"{where}.description")
-    if parameters is not None:
-        function["parameters"] = object_of(parameters, f"{where}.parameters")
+def function_tool(given: Mapping[str, Any], where: str, schema: str) -> dict[str, Any]:
+    """A function schema in the form of the Chat Completions API; `schema` is the key of its
+    parameters in the one that was given."""
+    function: dict[str, Any] = {"name": text_in(given, "name", where)}
+    if given.get("description") is not None:
+        function["description"] = text_in(given, "description", where)
+    if given.get(schema) is not None:
+        function["parameters"] = object_of(given[schema], f"{where}.{schema}")
     return {"type": "function", "function": function}
 
 

@@ -144,7 +144,7 @@ def _tool(tool: Any, where: str) -> dict[str, Any]:
             code="unsupported_value",
             field=where,
         )
-    return function_tool(tool.get("name"), tool.get("description"), tool.get("parameters"), where)
+    return function_tool(tool, where, "parameters")
 
 
 def answer(request: Request, found: Answer) -> dict[str, Any]:

@@ -15,11 +15,13 @@ import asyncio
 import json
 import logging
 import secrets
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from turnwise.gateway import chat, messages, responses
@@ -37,6 +39,7 @@ DIALECTS: Mapping[str, ModuleType] = {
     "/v1/responses": responses,
 }
 KEEPALIVE_S = 5.0
+EVERY_ADDRESS = ("0.0.0.0", "::")
 
 
 class Gateway:
@@ -59,13 +62,14 @@ class Gateway:
         """
         Args:
             host, port: To listen on; port 0 takes a free one.
-            public_host: By which programs reach it; `host` if None.
+            public_host: By which programs reach it. If None `host`, or where that means every
+                address the one that this machine has in its network.
             max_body_bytes: A longer request is refused.
             max_open: Requests at the same time; a further one is asked to come again.
             keepalive_s: Seconds of silence after which a stream says that it lives.
         """
         self._host, self.port = host, port
-        self._public_host = public_host or host
+        self._public_host = public_host or (own_address() if host in EVERY_ADDRESS else host)
         self._max_open, self._keepalive_s = max_open, keepalive_s
         self._open = 0
         self._records: dict[str, Record] = {}
@@ -188,6 +192,18 @@ class Gateway:
         return web.json_response({"input_tokens": found})
 
 
+def own_address() -> str:
+    """The address that this machine sends from to others; nothing is sent. 127.0.0.1 without a
+    network."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Of the range that is for documents alone (RFC 5737).
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
 _UNKNOWN = Refusal(401, "there is no such rollout, or it is over", code="invalid_api_key")
 
 
@@ -211,14 +227,25 @@ async def _deliver(
 
 async def _body(http: web.Request) -> dict[str, Any]:
     try:
-        body = json.loads(await http.read())
+        data = await http.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise Refusal(413, f"the body is too long: {error.text}", code="body_too_long") from None
+    try:
+        body = _read_json(data)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, f"the body is no JSON: {type(error).__name__}: {error}") from None
     if not isinstance(body, dict):
         raise Refusal(400, "the body must be a JSON object")
     return body
+
+
+def _read_json(data: bytes) -> Any:
+    """As Python's own reader, which takes more than JSON (NaN, halves of surrogate pairs) and half
+    the speed."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(data)
 
 
 def _refused(dialect: Any, error: Refusal) -> web.Response:

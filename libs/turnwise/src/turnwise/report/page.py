@@ -35,11 +35,10 @@ from turnwise.report.sections import (
     part_tables,
     service_rows,
     slime_rows,
-    stage_rows,
     status,
     task_rows,
-    waiting,
 )
+from turnwise.report.times import stage_rows, waiting
 from turnwise.report.viewer import MAX_TOKENS, NAMES, episodes_json
 from turnwise.run.folder import RunFolder, write_whole
 from turnwise.run.summary import EvalSummary, Summary

@@ -66,8 +66,9 @@ def rewrites(trace: Trace) -> list[str]:
 
 def _parts(segment: Segment) -> list[tuple[str, bool, int, int]]:
     parts = [
-        (block.author, block.trained, block.pieces[0][1], block.pieces[-1][2])
+        (author, block.trained and author == block.author, start, stop)
         for block in segment.blocks
+        for author, start, stop in block.pieces
     ]
     if len(parts) > MAX_PARTS:
         longest = sorted(parts, key=lambda part: part[2] - part[3])[:MAX_PARTS]

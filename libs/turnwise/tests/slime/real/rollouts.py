@@ -49,6 +49,7 @@ def main() -> None:
     args.over_sampling_batch_size = 2
     seen["turn_mean"] = _turn_mean(args)
     seen["segments"] = _segments(args)
+    seen["gateway"] = _gateway(args, server)
     seen["fully_async"] = _fully_async(args)
     print(json.dumps(seen, indent=1))
 
@@ -218,6 +219,20 @@ def _segments(args: Any) -> dict[str, Any]:
     args.dynamic_sampling_filter_path = "turnwise.slime.dynamic_filter"
     steps = len(parts[0].inner["global_batch_sizes"])
     return {"rows": len(data), "rollouts": rollouts, "steps": steps}
+
+
+def _gateway(args: Any, server: FakeSGLang) -> dict[str, Any]:
+    """An agent that speaks Chat Completions to the gateway in this process, every other one of two
+    segments, while the engine fails as before; then slime aborts what is under way."""
+    kept, args.turnwise = args.turnwise, {"method": "slime_standin.through:Through"}
+    args.use_dynamic_batch_size, args.max_tokens_per_gpu = True, 2048
+    seen = _train(args, server, slow=False)
+    args.over_sampling_batch_size = 6
+    aborted = _train(args, server, slow=True)
+    args.over_sampling_batch_size = 2
+    server.slow = lambda call: 0.0
+    args.turnwise = kept
+    return {**seen, "aborted": aborted}
 
 
 def _fully_async(args: Any) -> dict[str, Any]:
