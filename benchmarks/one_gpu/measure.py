@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.engine import guard
-from turnwise.engine.server import free_port
+from turnwise.engine.server import SGLANG_LARGEST_PORT, free_port
 
 from benchmarks.one_gpu.watching import REPOSITORY, Gpu, machine, read, start, tail
 
@@ -149,7 +149,7 @@ class Server:
         self.name = name
         policy, _, place = name.partition("@")
         self.log = given.out / f"server-{name}.log"
-        port = free_port()
+        port = free_port(SGLANG_LARGEST_PORT)
         self.url = f"http://127.0.0.1:{port}"
         options = TrainOptions(
             hf_checkpoint=policy,
@@ -193,8 +193,12 @@ class Run:
         self._rollouts: list[tuple[float, float]] = []
         self._started = time.monotonic()
         self._ended: float | None = None
-        python = given.peer_python if name.endswith("/trl") else sys.executable
-        self._process = start([python, *words], self.log)
+        python, seen = sys.executable, {}
+        if name.endswith("/trl"):
+            # It would spread over all that it sees.
+            first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+            python, seen = given.peer_python, {"CUDA_VISIBLE_DEVICES": first}
+        self._process = start([python, *words], self.log, seen)
 
     @property
     def lives(self) -> bool:

@@ -170,7 +170,6 @@ def read_turn(
         prompt_tokens=prompt_tokens,
         tokens=count,
         ids=completion.ids,
-        logprobs=completion.logprobs,
     )
     if toolset is None:
         return turn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -55,6 +56,34 @@ def _evaluation_chart(dataset: str, rows: Sequence[EvalRow]) -> Chart | None:
         levels=baselines,
         note="Band: one standard error, clustered by task.",
     )
+
+
+def part_charts(run: RunData) -> list[Chart]:
+    """The first measure over parts that differ in a number, such as a length: `50 documents`."""
+    parts = run.summary.parts if isinstance(run.summary, EvalSummary) else {}
+    named = [re.fullmatch(r"([\d.]*\d)\s*(.*)", name) for name in parts]
+    units = {found[2] for found in named if found is not None}
+    if len(named) < 2 or None in named or len(units) > 1 or not all(parts.values()):
+        return []
+    points = [
+        Point(float(found[1]), first.estimate.mean, _known(first.estimate.stderr))
+        for found, (first, *_) in zip(named, parts.values(), strict=True)
+        if found is not None
+    ]
+    chart = curve(
+        f"{next(iter(parts.values()))[0].name} by {units.pop() or 'part'}",
+        sorted(points, key=lambda point: point.x),
+        color="eval",
+        form="percent",
+        bounds=(0.0, 1.0),
+        note="Band: one standard error, clustered by task.",
+        axis="part",
+    )
+    return [] if chart is None else [chart]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def picture_charts(run: RunData) -> list[Chart]:

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from turnwise.report.charts import (
     ending_chart,
     evaluation_charts,
+    part_charts,
     picture_charts,
     slime_charts,
     time_chart,
@@ -95,6 +96,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "cards": cards(run),
         "charts": [*scores, *pictures, *charts.take(training_charts(run))],
         "pictures": pictures,
+        "part_charts": charts.take(part_charts(run)),
         "slime_charts": charts.take(slime_charts(run)),
         "ledger": ledger_rows(run),
         "ending_chart": charts.take_one(ending_chart(run)),
