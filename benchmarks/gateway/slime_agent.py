@@ -69,14 +69,11 @@ class Slime(Server):
     """One adapter a dialect, a session in both for each rollout."""
 
     def __init__(self, tokenizer: Any) -> None:
-        from slime.agent.adapters import (
-            AnthropicAdapter,
-            OpenAIAdapter,
-            common,
-        )  # pants: no-infer-dep
+        from slime.agent import adapters  # pants: no-infer-dep
+        from slime.agent.adapters import common  # pants: no-infer-dep
 
         given = {"tokenizer": tokenizer, "sglang_url": "", "tool_parser": "qwen25"}
-        self._adapters = [OpenAIAdapter(**given), AnthropicAdapter(**given)]
+        self._adapters = [adapters.OpenAIAdapter(**given), adapters.AnthropicAdapter(**given)]
         self._scripts: dict[str, Script] = {}
 
         async def generate(

@@ -44,9 +44,9 @@ def exactness(model: Callable[[], Any], workload: Workload, device: str) -> Json
         one_model = make(model, "bfloat16", device)
         updater = Updater(one_model, settings.update_settings())
         updater.update([row])
-        updated[way] = _copies(one_model.parameters())
+        updated[way] = _copies(one_model.parameters(), device)
         one_model = make(model, "bfloat16", device)
-        states[way] = _stepped(Updater(one_model, settings.update_settings()), given)
+        states[way] = _stepped(Updater(one_model, settings.update_settings()), given, device)
     told["update"] = {w: unequal(updated[w], updated["plain"]) for w in list(ways)[1:]}
     told["same gradients"] = {
         way: {name: unequal(found, states["plain"][name]) for name, found in states[way].items()}
@@ -55,7 +55,7 @@ def exactness(model: Callable[[], Any], workload: Workload, device: str) -> Json
     return told
 
 
-def _stepped(updater: Updater, gradients: Sequence[Tensor]) -> dict[str, list[Tensor]]:
+def _stepped(updater: Updater, gradients: Sequence[Tensor], device: str) -> dict[str, list[Tensor]]:
     """Weights, masters and moments after two steps on given gradients."""
     optimizer = updater.optimizer
     for _ in range(2):
@@ -68,15 +68,15 @@ def _stepped(updater: Updater, gradients: Sequence[Tensor]) -> dict[str, list[Te
     state = optimizer.state_dict()
     moments = [state["state"][place] for place in sorted(state["state"])]
     return {
-        "weights": _copies(updater.parameters),
-        "masters": _copies(state[MASTERS]),
-        "first moments": _copies(one["exp_avg"] for one in moments),
-        "second moments": _copies(one["exp_avg_sq"] for one in moments),
+        "weights": _copies(updater.parameters, device),
+        "masters": _copies(state[MASTERS], device),
+        "first moments": _copies((one["exp_avg"] for one in moments), device),
+        "second moments": _copies((one["exp_avg_sq"] for one in moments), device),
     }
 
 
-def _copies(tensors: Iterable[Tensor]) -> list[Tensor]:
-    return [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+def _copies(tensors: Iterable[Tensor], device: str) -> list[Tensor]:
+    return [tensor.detach().to(device, copy=True) for tensor in tensors]
 
 
 def unequal(one: Sequence[Tensor], other: Sequence[Tensor]) -> int:

@@ -44,8 +44,20 @@ export PATH="$env/bin:/opt/torch/.venv/bin:/usr/local/cuda/bin:$PATH"
 top=$PWD
 export PYTHONPATH="$top:$top/libs/turnwise/src:$top/libs/taubench/src:$top/libs/sandbox/src:$root/own"
 export HF_HUB_OFFLINE=1 COLUMNS=200 TOKENIZERS_PARALLELISM=false
+# TRL runs with the machine's own Python: its datasets need a newer NumPy than SGLang's environment
+# has. What that Python lacks of ours lies behind its own packages.
+mkdir -p "$root/lacking"
+for one in pydantic pydantic_core annotated_types typing_inspection typing_extensions.py msgspec multiprocess; do
+  [ ! -e "$site/$one" ] || ln -sfn "$site/$one" "$root/lacking/$one"
+done
+cat > "$root/peer" <<P
+#!/bin/sh
+PYTHONPATH="\$PYTHONPATH:$root/own/for_peer:$root/lacking" exec "${PEER:-/opt/torch/.venv/bin/python3}" "\$@"
+P
+chmod +x "$root/peer"
 echo "start $(date +%T)"
-"$env/bin/python" -m benchmarks.one_gpu.measure --out "$root/out" --limit-s "$2" "${@:3}" > "$root/measure.log" 2>&1
+"$env/bin/python" -m benchmarks.one_gpu.measure --out "$root/out" --limit-s "$2" --peer-python "$root/peer" \
+  "${@:3}" > "$root/measure.log" 2>&1
 tail -c 6000 "$root/measure.log"
 cp "$root/out/results.json" "$OUT/" 2>/dev/null
 tar czf "$OUT/one_gpu.tgz" -C "$root" --exclude=checkpoints --exclude='*.safetensors' out measure.log

@@ -9,9 +9,10 @@
 | qwen3-0.6B, smollm2-135M | random, bfloat16 | `benchmarks.one_gpu.fixed`: one turn of 256 tokens |
 
 1. A server is started for each policy with a part of SGLang: `sglang`, `sglang-lag` with a step of
-   lag, `sglang-lora` with adapters. Meanwhile what is named after `--meanwhile` runs: `trainer`
-   (`benchmarks.one_gpu.trainer`), `killed` and `killed-lag` (`benchmarks.one_gpu.killed`), and
-   `offload`, a run whose own server gives its memory back while it trains.
+   lag, `sglang-lora` with adapters; `two` and `two-lag` have one on the second GPU. Meanwhile what
+   is named after `--meanwhile` runs: `trainer` (`benchmarks.one_gpu.trainer`), `killed` and
+   `killed-lag` (`benchmarks.one_gpu.killed`), and `offload`, a run whose own server gives memory
+   back while it trains.
 2. When those are over, the parts run one after the other, in the order given, each in a process of
    its own: the product's command, with `--engine-url` for SGLang, or TRL's trainer. A server is
    ended after its last part.
@@ -37,15 +38,17 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.engine import guard
-from turnwise.engine.server import free_port
+from turnwise.engine.server import SGLANG_LARGEST_PORT, free_port
 
 from benchmarks.one_gpu.watching import REPOSITORY, Gpu, machine, read, start, tail
 
 SHIPPED = REPOSITORY / "apps/trainers/tau/policy"
 POLICIES = ("shipped", "qwen3-0.6B", "smollm2-135M")
-ENGINES = ("sglang", "sglang-lag", "sglang-lora", "torch", "trl")
+ENGINES = ("sglang", "sglang-lag", "sglang-lora", "two", "two-lag", "torch", "trl")
 MEANWHILE = ("trainer", "killed", "killed-lag", "offload")
 WAYS = {
+    "two": ("--engine-device", "cuda:1"),
+    "two-lag": ("--engine-device", "cuda:1", "--rollout-lag", "1", "--use-tis"),
     "sglang-lag": ("--rollout-lag", "1", "--use-tis"),
     "sglang-lora": ("--lora-rank", "16", "--lr", "1e-4"),
 }
@@ -72,6 +75,7 @@ ROW = (
 )
 MEDIANS = ("rollout_s", "train_s", "tokens_per_s", "engine_busy_s")
 POLL_S = 0.25
+READY_S = 90.0
 STOP_S = 15.0
 
 
@@ -100,45 +104,52 @@ def main(argv: Sequence[str]) -> None:
         note()
 
     try:
-        for policy in dict.fromkeys(part.partition("/")[0] for part in given.parts):
-            _folder(policy, given)
-            if any(part.startswith(f"{policy}/sglang") for part in given.parts):
-                servers[policy] = Server(policy, given)
+        for part in given.parts:
+            if (name := served(part)) and name not in servers:
+                servers[name] = Server(name, given)
         running += [Run(name, _meanwhile(name, given), given) for name in given.meanwhile]
         wait(running, min(until, time.monotonic() + given.meanwhile_s))
         for place, part in enumerate(given.parts):
-            policy, _, engine = part.partition("/")
-            server = servers[policy] if engine.startswith("sglang") else None
-            if server is not None and not server.ready(until):
+            name = served(part)
+            server = servers[name] if name else None
+            if server is not None and not server.ready(min(until, time.monotonic() + READY_S)):
                 results["parts"][part] = {"failed": "no server", "tail": tail(server.log)}
             elif time.monotonic() < until:
                 running.append(Run(part, _words(part, given, server), given))
                 wait(running[-1:], min(until, time.monotonic() + given.part_s))
             else:
                 results["parts"][part] = {"failed": f"{given.limit_s:g} s were over"}
-            later = given.parts[place + 1 :]
-            if server is not None and not any(p.startswith(f"{policy}/sglang") for p in later):
+            if server is not None and name not in map(served, given.parts[place + 1 :]):
                 server.end()
     finally:
         for run in running:
             run.end()
         for server in servers.values():
             server.end()
-            results["parts"].setdefault("servers", {})[server.policy] = tail(server.log)
+            results["parts"].setdefault("servers", {})[server.name] = tail(server.log)
         note()
     print(json.dumps(results, indent=1))
+
+
+def served(part: str) -> str:
+    """The server of a part: its policy, with `@two` where it is on the second GPU; "" for none."""
+    policy, _, engine = part.partition("/")
+    if engine.startswith("two"):
+        return f"{policy}@two"
+    return policy if engine.startswith("sglang") else ""
 
 
 class Server:
     """An SGLang server with the run's own command, that waits for its part."""
 
-    def __init__(self, policy: str, given: argparse.Namespace) -> None:
+    def __init__(self, name: str, given: argparse.Namespace) -> None:
         from turnwise.local.options import TrainOptions
         from turnwise.local.serving import sglang_words
 
-        self.policy = policy
-        self.log = given.out / f"server-{policy}.log"
-        port = free_port()
+        self.name = name
+        policy, _, place = name.partition("@")
+        self.log = given.out / f"server-{name}.log"
+        port = free_port(SGLANG_LARGEST_PORT)
         self.url = f"http://127.0.0.1:{port}"
         options = TrainOptions(
             hf_checkpoint=policy,
@@ -148,7 +159,7 @@ class Server:
             sglang_mem_fraction_static=float(SHARE),
             # One that waits takes no core.
             sglang_options=(*SGLANG, "sleep-on-idle"),
-            engine_device=given.engine_device,
+            engine_device="cuda:1" if place else None,
         )
         words = sglang_words(options, _folder(policy, given), port, positions=2**13)
         self._process = start(
@@ -177,13 +188,17 @@ class Run:
     def __init__(self, name: str, words: Sequence[str], given: argparse.Namespace) -> None:
         self.name = name
         self.folder = given.out / name.replace("/", "-")
-        self.log = self.folder.with_suffix(".log")
+        self.log = given.out / f"{self.folder.name}.log"
         self._rows: list[dict[str, Any]] = []
         self._rollouts: list[tuple[float, float]] = []
         self._started = time.monotonic()
         self._ended: float | None = None
-        python = given.peer_python if name.endswith("/trl") else sys.executable
-        self._process = start([python, *words], self.log)
+        python, seen = sys.executable, {}
+        if name.endswith("/trl"):
+            # It would spread over all that it sees.
+            first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+            python, seen = given.peer_python, {"CUDA_VISIBLE_DEVICES": first}
+        self._process = start([python, *words], self.log, seen)
 
     @property
     def lives(self) -> bool:
@@ -216,7 +231,7 @@ class Run:
     def figures(self, gpu: Gpu) -> dict[str, Any]:
         """What is known of it by now."""
         self.look()
-        own = read(self.folder.with_suffix(".json"))
+        own = read(self.folder.parent / f"{self.folder.name}.json")
         return {
             "exit": None if self.lives else self._process.returncode,
             "seconds": round((self._ended or time.monotonic()) - self._started, 1),
@@ -254,7 +269,7 @@ def _words(part: str, given: argparse.Namespace, server: Server | None) -> list[
     folder, out = _folder(policy, given), given.out / part.replace("/", "-")
     size = ["--prompts", str(given.prompts), "--steps", str(given.steps), "--device", given.device]
     if engine == "trl":
-        file = str(out.with_suffix(".json"))
+        file = f"{out}.json"
         if policy == "shipped":
             peer = ["-m", "benchmarks.local.against_trl", "--only", "trl", "--json", file]
         else:
@@ -263,7 +278,6 @@ def _words(part: str, given: argparse.Namespace, server: Server | None) -> list[
     words = _training(policy, given, out)
     if server is not None:
         words += ["--engine", "sglang", "--engine-url", server.url]
-        words += ["--engine-device", given.engine_device] if given.engine_device else []
     else:
         words += ["--engine-rows", "256"]
     return [*words, *WAYS.get(engine, ()), *given.more]
@@ -285,7 +299,7 @@ def _meanwhile(name: str, given: argparse.Namespace) -> list[str]:
         return ["-m", "benchmarks.one_gpu.trainer", "--out", out, "--limit-s", limit]
     if name == "offload":
         words = _training(POLICIES[1], given, given.out / name)
-        words += ["--engine", "sglang", "--offload-rollout", "--sglang-mem-fraction-static", "0.3"]
+        words += ["--engine", "sglang", "--offload-rollout", "--sglang-mem-fraction-static", SHARE]
         return [*words, "--sglang-options", *SGLANG, "disable-cuda-graph"]
     words = ["-m", "benchmarks.one_gpu.killed", "--out", out, "--device", given.device]
     words += ["--run-dir", str(given.out / name), "--prompts", str(given.prompts)]
@@ -334,7 +348,6 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=4, help="training steps of each part")
     parser.add_argument("--prompts", type=int, default=32, help="prompts a step, 8 samples each")
     parser.add_argument("--tokens", type=int, default=TURN, help="of a rollout, random weights")
-    parser.add_argument("--engine-device", help="GPU of the servers, cuda:1 for the second one")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter with TRL")
     parser.add_argument("--device", default="cuda", help="cpu tries the script alone")
     words = list(argv)

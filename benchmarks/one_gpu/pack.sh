@@ -20,8 +20,8 @@ own=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 for one in tokendelta toolparse tau_trait "tau_trait-*.dist-info"; do
   cp -r "$own"/$one "$work/"
 done
-# TRL, if there is a folder of it and of what it needs.
-[ $# -lt 4 ] || cp -r "$4"/. "$work/"
+# TRL, if there is a folder of it and of what it needs beside the machine's own packages.
+[ $# -lt 4 ] || cp -r "$4" "$work/for_peer"
 find "$work" -name __pycache__ -prune -exec rm -rf {} +
 tar c -C "$work" . | xz -T0 -6 > "$out/own.tar.xz"
 cp "$here/machine.sh" "$out/"

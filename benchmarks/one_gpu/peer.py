@@ -41,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     policy = load_policy(str(given.policy), device=given.device, dtype=dtype, require_tools=False)
     prompts = [messages(f"train/{place}", given.prompt_words) for place in range(given.prompts)]
     batch = given.prompts * given.samples
+    rows = min(given.rows, batch // UPDATES)
     steps: list[dict[str, Any]] = []
 
     class Watch(TrainerCallback):
@@ -95,9 +96,9 @@ def main(argv: Sequence[str] | None = None) -> None:
                 disable_tqdm=True,
                 max_steps=given.steps * UPDATES,
                 num_generations=given.samples,
-                per_device_train_batch_size=given.rows,
-                steps_per_generation=batch // given.rows,
-                gradient_accumulation_steps=batch // given.rows // UPDATES,
+                per_device_train_batch_size=rows,
+                steps_per_generation=batch // rows,
+                gradient_accumulation_steps=batch // rows // UPDATES,
                 max_completion_length=given.tokens,
                 temperature=1.0,
                 top_k=0,

@@ -138,7 +138,7 @@ WAYS: Mapping[str, Json] = {
 }
 LATER = (
     *("lora, recompute", "sdpa", "no common start", "chunks of 128", "one chunk", "float32"),
-    "padded",
+    *("padded", "agreement"),
 )
 NEEDS = {"lora": "peft", "lora, recompute": "peft", "adam8bit": "bitsandbytes"}
 
@@ -359,12 +359,13 @@ def jobs(workload: Workload, device: str) -> Iterator[tuple[str, str, Callable[[
     from benchmarks.one_gpu.exact import exactness
 
     for name, model in MODELS.items():
-        yield name, "agreement", partial(agreement, model, workload, device)
         yield name, "exactness", partial(exactness, model, workload, device)
         yield name, "bfloat16", partial(measure, model, "bfloat16", workload, device)
     for way in ("recompute", "lora", "offload", "adam8bit", "padded, recompute", *LATER):
         for name, model in MODELS.items():
-            if way.startswith("padded"):
+            if way == "agreement":
+                yield name, way, partial(agreement, model, workload, device)
+            elif way.startswith("padded"):
                 recompute = way != "padded"
                 yield name, way, partial(measure_padded, model, workload, device, recompute)
             else:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,9 @@ class Gpu:
         return statistics.mean(found) / 100 if found else None
 
 
-def start(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def start(
+    words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """A process group of its own, which writes into a log."""
     with log.open("wb") as out:
         return subprocess.Popen(
@@ -54,7 +56,7 @@ def start(words: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
             stderr=out,
             start_new_session=True,
             cwd=REPOSITORY,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
         )
 
 

@@ -196,7 +196,7 @@ def measure(config: MeasureConfig) -> list[Measured]:
         corpus = Path(name) / "corpus.jsonl"
         vectors = make_index(config, work, corpus)
         with embedding(config) as given:
-            words = ["--corpus", str(corpus), "--port", "0"]
+            words = ["--corpus", str(corpus), "--port", "0", "--deadline-s", "600"]
             words += [word for key, one in given.items() for word in (f"--embeddings.{key}", one)]
             with process("apps.services.retrieval.serve", *words) as line:
                 url = line.split(" ")[0]

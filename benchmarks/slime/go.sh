@@ -6,7 +6,8 @@ name=$1 limit=$2
 shift 2
 export PATH="$root/envte/bin:$root/env/bin:/opt/torch/.venv/bin:/usr/local/cuda/bin:$PATH"
 export RAY_memory_monitor_refresh_ms=0 HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1 COLUMNS=200
-rm -rf "$root/bench" && mkdir -p "$root/bench" "$root/out/$name"
+export GC_PAUSES="$root/out/$name/gc"
+rm -rf "$root/bench" && mkdir -p "$root/bench" "$GC_PAUSES"
 # The tree of a call is replaced by the next one's.
 cp -r benchmarks apps "$root/bench/"
 cd "$root/bench"

@@ -78,7 +78,7 @@ def start(words: str, otherwise: float) -> tuple[str, float]:
 
 
 def prepare(place: Place, parts: Sequence[Part]) -> None:
-    """Data and policies of the parts, by the product's own commands; shapes by `make_shape`."""
+    """Data and policies of the parts, by the product's own commands."""
     commands = {"tau": ("prepare", "--family"), "agentflow": ("prepare", "--generated")}
     for method in {"tau", *(part.method for part in parts)}:
         folder = place.data / method
@@ -88,15 +88,14 @@ def prepare(place: Place, parts: Sequence[Part]) -> None:
         pex = place.pex / f"apps.trainers.{method}" / f"{command}.pex"
         words = [place.python, str(pex), "--local-dir", str(folder), flag]
         subprocess.run(words, check=True, cwd=place.work.parent)
-    for part in parts:
-        if part.shape:
-            shape = place.work / "shapes" / part.shape
-            make_shape(part.shape, place.data / "tau/policy", shape)
 
 
 def measure(place: Place, name: str, until: float) -> dict[str, Any]:
     """One part: its run, and the run after it where the first one is killed."""
     part = PARTS[name]
+    if part.shape:
+        shape = place.work / "shapes" / part.shape
+        make_shape(part.shape, place.data / "tau/policy", shape)
     run = Run(place, name, part)
     said: dict[str, Any] = {"about": part.about}
     run.start()

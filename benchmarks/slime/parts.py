@@ -100,7 +100,16 @@ PARTS = {
         flags=SHORT,
         kill=("train.py", "saving"),
     ),
-    "agentflow": Part("several segments an episode, turn-mean, sandbox", method="agentflow"),
+    "agentflow": Part(
+        "several segments an episode, turn-mean, sandbox",
+        method="agentflow",
+        flags=("--num-rollout", "12"),
+    ),
+    "collected": Part(
+        "what the event loop waits for where garbage is looked for among all that is loaded",
+        flags=("--num-rollout", "6", "--eval-interval", "6", "--skip-eval-before-train"),
+        environment={"GC_FREEZE": "0"},
+    ),
     "agentflow-helpers": Part(
         "frozen helpers that slime serves beside the planner, which stands in for them",
         method="agentflow",

@@ -2,7 +2,8 @@
 
 `machine.sh` lets every process of the node's interpreter import it; without `GC_PAUSES`, the folder
 to write to, it does nothing. A file for each process: a line for each collection with its
-generation, its seconds, and when it ended (Unix time).
+generation, its seconds, and when it ended (Unix time). With `GC_FREEZE=0` nothing is ever
+kept out of the collections.
 """
 
 from __future__ import annotations
@@ -31,5 +32,7 @@ def watch(folder: str) -> None:
     gc.callbacks.append(look)
 
 
+if os.environ.get("GC_FREEZE") == "0":
+    gc.freeze = lambda: None
 if os.environ.get("GC_PAUSES"):
     watch(os.environ["GC_PAUSES"])

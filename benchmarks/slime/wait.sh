@@ -12,5 +12,5 @@ done
 cp "$root/out/$name/results.json" "$OUT/" 2>/dev/null
 tail -n 30 "$root/out/$name/measure.log"
 tar czf "$OUT/$name.tgz" --exclude='*.zip' --exclude='*/logs/ray/*' --exclude=checkpoints \
-  --exclude=shapes --exclude=data --exclude=episodes.jsonl . 2>/dev/null
+  --exclude='slime-*' --exclude=dumps --exclude=trace.json --exclude=shapes --exclude=data --exclude=episodes.jsonl . 2>/dev/null
 ls -l "$OUT"; cat "$root/out/$name/done" 2>/dev/null; date +%T

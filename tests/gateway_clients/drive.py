@@ -233,8 +233,7 @@ async def smolagents(url: str, stream: bool, look: Tool) -> str:
         return look(at, times)
 
     looks.name = "look"
-    # By this name it sends no stop strings and cuts the text itself.
-    model = OpenAIServerModel("gpt-5", api_base=f"{url}/v1", api_key="none")
+    model = OpenAIServerModel(MODEL, api_base=f"{url}/v1", api_key="none")
     agent = ToolCallingAgent(
         tools=[looks], model=model, stream_outputs=stream, verbosity_level=LogLevel.OFF,
         max_tool_threads=1,

@@ -19,7 +19,7 @@ from turnwise.rows import Row
 from turnwise.run.summary import SummaryTable
 
 from apps.evaluators.aime.grading import Grader
-from apps.evaluators.aime.problems import SAMPLE, Keys, data_set, digest, load_data
+from apps.evaluators.aime.problems import SAMPLE, Keys, data_set, digest, left_out, load_data
 
 CLAIM_K = 32
 """Attempts that a claim on AIME needs."""
@@ -148,6 +148,8 @@ class Aime(Benchmark):
             ]
         if options.base_url is not None:
             told.append("Draws repeat as far as the endpoint keeps to the seed that it is sent.")
+        if pictures := left_out(options.data):
+            told.append(f"{pictures} problems with a picture were left out.")
         if any(task.part == SAMPLE for task in tasks):
             told.append("The built-in sample is generated; its score says nothing about AIME.")
         if options.k < CLAIM_K:

@@ -4,7 +4,8 @@
 
 Files are read as every backend reads them (`turnwise.rows.reader`). `prompt` may be a conversation
 of one user message as well, as slime's data has it; `label` whatever `turnwise.answers.labels`
-finds an answer in. Other names of the two are given by `--input-key` and `--label-key`.
+finds an answer in. Other names of the two are given by `--input-key` and `--label-key`: FRAMES'
+`test.tsv` has `Prompt` and `Answer`, HLE `question` and `answer`, whose pictures are left out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from random import Random
 
@@ -20,7 +22,7 @@ from turnwise.answers.frames import asked_form
 from turnwise.answers.labels import read_answer, same_text
 from turnwise.config import ConfigError
 from turnwise.rows import Row
-from turnwise.rows.files import split_slice
+from turnwise.rows.files import records, split_slice
 from turnwise.rows.reader import read_rows
 
 SAMPLE = "sample"
@@ -85,8 +87,11 @@ def read_problems(path: Path, name: str, keys: Keys) -> list[Row]:
     """
     problems: list[Row] = []
     places: dict[str, str] = {}
+    unseen = pictured(path)
     rows = read_rows(path, input_key=keys.input, label_key=keys.label, metadata_key=keys.metadata)
     for row in rows:
+        if row.where in unseen:
+            continue
         question = _question(row, keys.input)
         if question in places:
             raise ConfigError(
@@ -97,6 +102,28 @@ def read_problems(path: Path, name: str, keys: Keys) -> list[Row]:
         read_answer(row.label, row.where, keys.label)
         problems.append(replace(row, prompt=question, id=f"{name}/{len(problems) + 1}"))
     return problems
+
+
+@cache
+def pictured(path: Path) -> frozenset[str]:
+    """The places of rows with a picture (`image`, as HLE has it): no policy here is shown any.
+
+    Raises:
+        ConfigError: naming file and line.
+    """
+    found = set()
+    for number, record in enumerate(records(path)):
+        if not number and "image" not in record.fields:
+            break
+        if record.fields.get("image"):
+            found.add(record.where)
+    return frozenset(found)
+
+
+def left_out(names: Sequence[str]) -> int:
+    """Rows with a picture of all data sets, which are no problems here."""
+    paths = (_named(given)[1] for given in names)
+    return sum(len(pictured(path)) for path in paths if path is not None)
 
 
 def sample() -> list[Row]:

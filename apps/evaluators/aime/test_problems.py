@@ -14,7 +14,7 @@ from turnwise.evaluation.tasks import check_tasks
 from turnwise.rows import Row
 
 from apps.evaluators.aime.benchmark import Aime
-from apps.evaluators.aime.problems import Keys, load_data, sample
+from apps.evaluators.aime.problems import Keys, left_out, load_data, sample
 
 
 def load(*names: object, input_key: str = "prompt", label_key: str = "label") -> list[Row]:
@@ -123,6 +123,30 @@ def test_parquet_a_byte_order_mark_and_a_slice_are_read(tmp_path: Path) -> None:
     assert [problem.metadata for problem in first] == [{"year": n} for n in range(4)]
     (last,) = load(f"{tmp_path / 'b.jsonl'}@[-1:]")
     assert (last.id, last.prompt) == ("b/1", "q3")
+
+
+def test_frames_and_hle_are_read_as_they_are_published(tmp_path: Path) -> None:
+    frames = tmp_path / "test.tsv"
+    frames.write_text(
+        "Unnamed: 0\tPrompt\tAnswer\twikipedia_link_1\treasoning_types\n"
+        '0\t"Who wrote ""Emma"",\nand when?"\tJane Austen, 1815\thttps://a\tMultiple constraints\n'
+        "1\tHow old was she?\t40\thttps://b\tNumerical reasoning\n",
+        encoding="utf-8",
+    )
+    rows = load(f"frames={frames}", input_key="Prompt", label_key="Answer")
+    assert [(row.id, row.prompt, row.label) for row in rows] == [
+        ("frames/1", 'Who wrote "Emma",\nand when?', "Jane Austen, 1815"),
+        ("frames/2", "How old was she?", "40"),
+    ]
+    hle = {
+        "id": "66e8", "question": "Which group?", "image": "", "image_preview": None,
+        "answer": "$S_5$", "answer_type": "exactMatch", "rationale": "...", "canary": "BENCHMARK",
+    }  # fmt: skip
+    seen = {**hle, "id": "66e9", "question": "What is shown?", "image": "data:image/png;base64,AA"}
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([hle, seen]), tmp_path / "hle.parquet")
+    (row,) = load(tmp_path / "hle.parquet", input_key="question", label_key="answer")
+    assert (row.prompt, row.label) == ("Which group?", "$S_5$")
+    assert left_out([str(tmp_path / "hle.parquet"), str(frames), "sample"]) == 1
 
 
 def test_the_answer_of_a_worked_solution_is_its_label(tmp_path: Path) -> None:

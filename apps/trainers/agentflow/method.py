@@ -45,6 +45,8 @@ class AgentFlowMethod(Method[AgentFlowOptions, Question]):
     name = "agentflow"
     fans_out = True
     distributions = ("bm25s", "math-verify", "latex2sympy2-extended")
+    # omegaconf, which slime imports, breaks beside another antlr4 than its own.
+    apart = ("antlr4-python3-runtime",)
     shipped = FOLDER / "policy"
     preset = FOLDER / "presets" / "laptop.toml"
 

@@ -102,19 +102,14 @@ def longest_need(tasks: Sequence[Task], template: Template, options: MemAgentOpt
     memory = options.max_memory_tokens
     update = len(template.update(problem, empty, empty)) + memory
     final = len(template.final(problem, empty)) + memory + options.max_final_tokens
-    # Each section may be followed by an answer, and some are read twice.
     again = min(options.callbacks, sections)
     updates = sections + again
-    answers = 1 if options.exit_confidence is None else updates + 1
     return Need(
         tokens=tokens,
         sections=sections,
         context=max(update + min(read, options.chunk_tokens) + memory, final),
-        rows=updates + answers,
-        row_tokens=updates * (update + memory)
-        + read
-        + again * options.chunk_tokens
-        + answers * final,
+        rows=updates + 1,
+        row_tokens=updates * (update + memory) + read + again * options.chunk_tokens + final,
     )
 
 

@@ -21,15 +21,12 @@ Beyond the paper, each off by default:
    more than the one before (less: it pays), compared with the group's turns on the same section.
 6. `callbacks`: after the last section so many earlier ones are read once more, each the one that
    BM25 finds for the problem and the memory then.
-7. `exit_confidence`: after a section that changed the memory the answer is asked for, and counts
-   where the policy was that sure of it. Nothing but the policy's own probability decides.
 
 | what happens                                              | ending           | score            |
 |-----------------------------------------------------------|------------------|------------------|
 | the last turn ends by itself                              | finished         | of the answer    |
 | the last turn is cut at its limit                         | stopped(tokens)  | of the answer    |
 | a bad memory, `on_bad_memory` stop                        | stopped(format)  | 0                |
-| an answer within the text of which the policy is sure     | finished         | of the answer    |
 | a prompt leaves no room in `max_context_tokens`           | stopped(context) | 0                |
 | the engine gives a turn back unfinished (`abort`)         | cancelled        | none             |
 | the engine fails or misses its deadline                   | lost(engine)     | none             |
@@ -45,7 +42,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 from turnwise.answers import normalise
 from turnwise.config import ConfigError
 from turnwise.conversation import Conversation, Overflow, Turn
@@ -110,7 +106,6 @@ class _Run(Generic[PartT]):
         self.sections = self.updates = self.lost = self.written = self.unchanged = 0
         self.bad: Counter[str] = Counter()
         self.answer = ""
-        self.exited = False
         self.earlier = Earlier(reader.text) if options.callbacks else None
         self.credit: list[float] = []
         self.held = task.held(reader.text(self.memory)) if options.step_credit else 0.0
@@ -131,38 +126,18 @@ class _Run(Generic[PartT]):
                 break
             if (ending := await self.read(opened.problem, found)) is not None:
                 return ending
-        turn = await self.ask(opened.problem)
-        if isinstance(turn, Turn) and turn.finish != "abort":
-            self.answer = read_answer(turn.text, self.options.answer)
+        turn = await self.reader.final(self.talk, opened.problem, self.memory)
+        if isinstance(turn, Turn):
+            self.credit += [0.0] if self.options.step_credit else []
+            if turn.finish != "abort":
+                self.answer = read_answer(turn.text, self.options.answer)
         return turn.ending or Ending.finished()
 
     async def read(self, problem: PartT, section: PartT) -> Ending | None:
-        """A turn for the memory, and the answer where it is asked for so early; the ending where
-        that is the end."""
+        """A turn for the memory; the ending where that is the end."""
         self.updates += 1
-        before = self.unchanged
         turn = await self.reader.update(self.talk, problem, self.memory, section)
-        ending = turn.ending if isinstance(turn, Overflow) else self.remember(turn)
-        confidence = self.options.exit_confidence
-        if ending is not None or confidence is None or self.unchanged > before:
-            return ending
-        early = await self.ask(problem)
-        if isinstance(early, Overflow) or early.finish == "length":
-            return None
-        if early.finish == "abort":
-            return Ending.cancelled()
-        said = read_answer(early.text, self.options.answer)
-        if not said or probability(early) < confidence:
-            return None
-        self.answer, self.exited = said, True
-        return Ending.finished()
-
-    async def ask(self, problem: PartT) -> Turn | Overflow:
-        """The turn that answers from the memory."""
-        turn = await self.reader.final(self.talk, problem, self.memory)
-        if isinstance(turn, Turn) and self.options.step_credit:
-            self.credit.append(0.0)
-        return turn
+        return turn.ending if isinstance(turn, Overflow) else self.remember(turn)
 
     async def call_back(self) -> PartT | None:
         """An earlier section that the problem or the memory speaks of."""
@@ -213,8 +188,6 @@ class _Run(Generic[PartT]):
         more = {}
         if self.options.callbacks:
             more["callbacks"] = float(self.updates - self.sections)
-        if self.options.exit_confidence is not None:
-            more["early_exit"] = float(self.exited)
         return {
             "sections": float(self.sections),
             "lost_tokens": float(self.lost),
@@ -236,9 +209,3 @@ class _Run(Generic[PartT]):
             "memory": self.reader.text(self.memory),
             **({"credit": list(self.credit)} if self.credit else {}),
         }
-
-
-def probability(turn: Turn) -> float:
-    """Of what a turn said: the geometric mean over its tokens of their probabilities."""
-    assert turn.logprobs is not None, "a policy of tokens"
-    return float(np.exp(turn.logprobs.astype(np.float64).mean())) if turn.tokens else 0.0

@@ -55,10 +55,6 @@ class MemAgentMethod(Method[MemAgentOptions, Task]):
     async def run(self, rollout: Rollout[Task], policy: AnyPolicy) -> Episode:
         """See `Method`."""
         if isinstance(policy, EndpointPolicy):
-            if self.options.exit_confidence is not None:
-                raise ConfigError(
-                    "memagent.exit-confidence: an endpoint does not say how sure it is"
-                )
             return await run_episode(rollout, policy, self._texts(), self.options)
         return await run_episode(rollout, policy, self._tokens(policy.profile), self.options)
 

@@ -50,9 +50,6 @@ class MemAgentOptions(MethodOptions):
     callbacks: int = Field(default=0, ge=0)
     """Sections that are read once more after the last one, each found by BM25 with the problem and
     the memory."""
-    exit_confidence: float | None = Field(default=None, gt=0, le=1)
-    """Reading ends with an answer of this probability, a token's geometric mean, which is asked for
-    after each section that changed the memory; never where not given."""
     answer: AnswerForm = "boxed"
     """Where the answer stands in the last turn: in its last box, or it is the whole turn."""
     objective: Objective | None = "global-token-mean"

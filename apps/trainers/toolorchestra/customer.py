@@ -259,8 +259,8 @@ class _Run:
         else:
             asked = {"role": expert.role, "messages": len(messages)}
             row = await replay.call("expert", asked, make)
-        calls = tuple((name, arguments) for name, arguments in row.pop("calls"))
-        return Act(**row, calls=calls)
+        calls = tuple((name, arguments) for name, arguments in row["calls"])
+        return Act(**{**row, "calls": calls})
 
     async def _open_customer(self) -> None:
         if self.environment.turn is not Side.USER:

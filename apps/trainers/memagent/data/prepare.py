@@ -13,7 +13,9 @@
    it said stands in `known-NAME.jsonl`, and a second run asks only what is missing.
 4. Contexts are built (`building`): an item's own documents among others of its file, at places that
    its own seed draws. A context that is made already stays as it is.
-5. Each file becomes NAME.jsonl, one `{"prompt", "label", "metadata"}` a line. `dropped.jsonl` lists
+5. With `--dev N` so many questions of the first training file become dev.jsonl, and are not trained
+   on: what the presets evaluate with, so that no checkpoint is chosen on a test.
+6. Each file becomes NAME.jsonl, one `{"prompt", "label", "metadata"}` a line. `dropped.jsonl` lists
    what was left out of them, and why.
 """
 
@@ -22,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import sys
 import unicodedata
 from collections import Counter
@@ -37,6 +40,7 @@ from turnwise.config import CommandConfig, ConfigError
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.models.client import ChatClient
 from turnwise.models.config import ChatConfig
+from turnwise.rollout import derive_seed
 from turnwise.rows.hub import locate
 
 from apps.trainers.memagent.data.building import Builder, CountTokens
@@ -66,6 +70,9 @@ class PrepareConfig(CommandConfig):
     """Folder of the tokenizer that counts."""
     seed: int = Field(default=1, ge=0)
     """Fixes which other documents an item has, and where each stands."""
+    dev: int = Field(default=0, ge=0)
+    """Questions of the first training file that go to dev.jsonl instead, drawn by the seed: for
+    evaluation in training."""
     limit: int | None = Field(default=None, ge=1)
     """Questions of each file to write at most."""
     known_base_url: str | None = None
@@ -89,6 +96,8 @@ class PrepareConfig(CommandConfig):
             raise ValueError("known-base-url, known-model: give both or neither")
         if not self.train and not self.eval:
             raise ValueError("train, eval: name at least one file")
+        if self.dev and not self.train:
+            raise ValueError("dev: is taken from a training file; name one")
         return self
 
 
@@ -149,7 +158,7 @@ def prepare(argv: Sequence[str]) -> None:
     train, evaluation = (
         [locate(source, KINDS) for source in sources] for sources in (config.train, config.eval)
     )
-    names = [path.stem for path in (*train, *evaluation)]
+    names = [path.stem for path in (*train, *evaluation)] + ["dev"] * bool(config.dev)
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"train, eval: two files would be written to {twice}.jsonl; rename one")
     files = {path: without_copies(read_items(path)) for path in (*train, *evaluation)}
@@ -168,7 +177,12 @@ def prepare(argv: Sequence[str]) -> None:
             own = [*found.items, *(item for item, _ in found.dropped)]
             if config.known_base_url:
                 leave_out(found, asyncio.run(_known(config, path, found.items)), "known")
-            rest = found.items[: config.limit]
+            rest = found.items
+            if config.dev and path == train[0]:
+                dev, rest = _split(rest, config.dev, config.seed, path)
+                write_rows(folder / "dev.jsonl", _rows(config, own, dev, counted))
+                print(f"{folder / 'dev.jsonl'}: {len(dev)} questions of {path}")
+            rest = rest[: config.limit]
             write_rows(written, _rows(config, own, rest, counted))
             counts = Counter(why for _, why in found.dropped)
             said = ", ".join(f"{counts[why]} {why}" for why in get_args(Why))
@@ -178,6 +192,17 @@ def prepare(argv: Sequence[str]) -> None:
         (folder / "overlap.json").write_text(f"{text}\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"--local-dir {folder}: {error.strerror or error}") from None
+
+
+def _split(
+    items: Sequence[Item], count: int, seed: int, path: Path
+) -> tuple[list[Item], list[Item]]:
+    """So many items that the seed draws, and the others, both in order."""
+    if count >= len(items):
+        raise ConfigError(f"--dev {count}: {path} has {len(items)} questions to take them from")
+    drawn = set(random.Random(derive_seed(seed, "dev")).sample(range(len(items)), count))
+    dev = [item for place, item in enumerate(items) if place in drawn]
+    return dev, [item for place, item in enumerate(items) if place not in drawn]
 
 
 def leave_out(found: Sorted, questions: Collection[str], why: Why) -> None:

@@ -1,8 +1,22 @@
 """What goes wrong in the published code, each as a test that would fail on it.
 
-Numbers are those of the survey of slime-agentic's MemAgent. The others of its list are tested
-where the part is: M1 to M4 and M16 in the evaluator, M7 to M9 in `test_episode`, M11 in `faults`,
-M14 and M17 in `test_presets`, M19 in `test_prepare`.
+Numbers are those of the survey of slime-agentic's MemAgent. Those that are not below are tested
+where the part is:
+
+| defect                                         | its test                                      |
+|------------------------------------------------|-----------------------------------------------|
+| M1 an empty prediction counts as right         | ruler_hqa: test_scoring, "says nothing"       |
+| M2 a failed request leaves the denominator     | turnwise: tests/evaluation, coverage, bounds  |
+| M3 F1 of yes and no                            | ruler_hqa: test_scoring, "match nothing but"  |
+| M4 the best of five, chosen on the test set    | ruler_hqa: test_run, "costs and places"; M17  |
+| M7 sections beyond the limit are lost silently | test_episode, "too many sections", "is cut"   |
+| M13, M15 paths of a script and of sys.path     | no script; tests/test_import_direction        |
+| M14 YaRN is claimed and not set                | test_presets, "own positions"                 |
+| M16 only equal strings are right               | test_task, "articles and punctuation"         |
+| M17 no evaluation in training, no dev file     | test_presets, "no test"; test_prepare, M17    |
+| M18 the longest text decides the step's time   | test_task, "more work"; turnwise test_rollout |
+| M19 no builder of contexts, no filter          | test_prepare: places, lengths, what is known  |
+| M20 no step credit, price, callback, lengths   | test_episode, each; test_world, lengths       |
 """
 
 from __future__ import annotations

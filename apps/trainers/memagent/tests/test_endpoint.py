@@ -51,13 +51,6 @@ async def test_sections_joined_are_the_text_and_end_on_whole_characters(folder: 
     assert episode.score == 1.0 and episode.segments == ()
 
 
-async def test_an_endpoint_that_tells_no_probabilities_can_not_leave_early(folder: Path) -> None:
-    client: Any = Endpoint()
-    one = method(tokenizer=folder, exit_confidence=0.9)
-    with pytest.raises(ConfigError, match=r"memagent\.exit-confidence"):
-        await play(one, rollout(), EndpointPolicy(client=client))
-
-
 async def test_without_a_tokenizer_the_run_ends_with_what_to_do(tmp_path: Path) -> None:
     client: Any = Endpoint()
     for options in ({}, {"tokenizer": tmp_path / "gone"}):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from turnwise.config import ConfigError
-from turnwise.engine.scripted import Reply
 from turnwise.testing import (
     ScriptedEngine,
     byte_policy,
@@ -230,38 +228,6 @@ async def test_nothing_is_read_again_that_no_word_leads_to() -> None:
     for text in ("alpha beta gamma delta", "... ... ... ... ..."):
         episode, engine = await read("mu", "mu", ANSWER, one=task(text), callbacks=3)
         assert len(engine.calls) == 3 and episode.metrics["callbacks"] == 0
-
-
-def sure(text: str, each: float) -> Reply:
-    """A turn whose every token has this probability."""
-    ids = encode(f"{text}<|im_end|>")
-    return reply(ids, logprobs=[math.log(each)] * len(ids))
-
-
-async def test_reading_ends_with_an_answer_of_which_the_policy_is_sure() -> None:
-    turns = ("one", sure(ANSWER, 0.5), "third", sure(ANSWER, 0.95))
-    episode, engine = await read(*turns, exit_confidence=0.9)
-    assert len(engine.calls) == len(episode.segments) == 4
-    assert episode.ending.label == "finished" and episode.score == 1.0
-    assert (episode.metrics["early_exit"], episode.metrics["sections"]) == (1, 2)
-
-
-async def test_an_early_answer_is_asked_for_after_a_change_and_needs_an_answer() -> None:
-    turns = ("one", sure("none", 1.0), "one", "", "two", sure(ANSWER, 0.3), ANSWER)
-    episode, engine = await read(*turns, one=task(TEXT + "fourth part."), exit_confidence=0.9)
-    asked = ["<section>" not in prompt for prompt in prompts(engine)]
-    assert asked == [False, True, False, False, False, True, True]
-    assert episode.metrics["early_exit"] == 0 and episode.score == 1.0
-
-
-async def test_an_early_answer_that_is_cut_or_given_back_is_no_answer() -> None:
-    cut = sure(ANSWER * 2, 1.0)
-    episode, _ = await read(
-        "one", cut, "two", cut, "three", cut, ANSWER, exit_confidence=0.5, max_final_tokens=22
-    )
-    assert episode.metrics["early_exit"] == 0 and episode.score == 1.0
-    back, _ = await read("one", reply([1], finish="abort"), exit_confidence=0.5)
-    assert back.ending.label == "cancelled"
 
 
 def test_the_first_prompt_is_counted_with_a_whole_section_and_memory() -> None:

@@ -104,6 +104,20 @@ def test_hotpot_files_become_tasks_and_share_no_question(tmp_path: Path) -> None
     assert report == {"train": {"questions": 2, "answers": 2, "documents": 8}}
 
 
+def test_m17_a_dev_file_is_of_the_training_questions_and_of_no_test(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.json", [hotpot(n) for n in range(8)])
+    argv = ["--train", f"{train}", "--documents", "8", "--local-dir", f"{tmp_path}", "--dev"]
+    prepare([*argv, "3"])
+    dev, rest = (
+        [row["prompt"] for row in read(tmp_path / name)] for name in ("dev.jsonl", "train.jsonl")
+    )
+    assert (len(dev), len(rest)) == (3, 5) and not set(dev) & set(rest)
+    prepare([*argv, "3", "--seed", "2"])
+    assert [row["prompt"] for row in read(tmp_path / "dev.jsonl")] != dev
+    with pytest.raises(ConfigError, match="--dev 8: .* has 8 questions"):
+        prepare([*argv, "8"])
+
+
 def test_contexts_that_are_made_already_stay(tmp_path: Path) -> None:
     fields = {
         "prompt": [{"role": "user", "content": "Who?"}],
@@ -202,6 +216,7 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         [*train, "--documents", "3", "--tokens", "100", "--tokenizer", "x"],
         [*train, "--tokens", "100"],
         [*train, "--known-model", "m"],
+        ["--eval", train[1], "--dev", "1"],
     ):
         with pytest.raises(ConfigError):
             prepare(argv)

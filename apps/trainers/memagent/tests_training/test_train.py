@@ -18,7 +18,7 @@ from apps.trainers.memagent.method import METHOD
 train = partial(train_method, "memagent")
 OPTIONS = {
     "answer", "bad_memory_penalty", "callbacks", "chunk_tokens", "curve_per_cell",
-    "engine_deadline_s", "eval_per_cell", "exit_confidence", "max_chunks", "max_final_tokens",
+    "engine_deadline_s", "eval_per_cell", "max_chunks", "max_final_tokens",
     "max_memory_tokens", "memory_price", "objective", "on_bad_memory", "on_overlong", "on_rewrite",
     "order", "prompt", "step_credit", "tokenizer", "tool_format",
 }  # fmt: skip
@@ -26,7 +26,7 @@ PAPER: dict[str, Any] = {
     "chunk_tokens": 5_000, "max_memory_tokens": 1_024, "max_final_tokens": 1_024, "max_chunks": 8,
     "objective": "global-token-mean", "order": "problem-first", "prompt": "full",
     "on_bad_memory": "use", "memory_price": 0.0, "answer": "boxed",
-    "step_credit": 0.0, "callbacks": 0, "exit_confidence": None,
+    "step_credit": 0.0, "callbacks": 0,
 }  # fmt: skip
 TINY = [
     "--num-rollout", "1", "--rollout-batch-size", "2", "--n-samples-per-prompt", "2",

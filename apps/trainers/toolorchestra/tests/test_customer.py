@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from taubench.tau2 import Tau2Task, task_by_id
 from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, Episode
 from turnwise.models import Act, ChatModel, ModelConfig
+from turnwise.replay import Replay
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
 from turnwise.testing import ScriptedEngine, byte_policy, call, decode, say
@@ -98,6 +99,9 @@ async def serve(
     customer: Customer | None = None,
     expert: Any = None,
     engine: ScriptedEngine | None = None,
+    replay: Replay | None = None,
+    judge: Any = None,
+    criteria: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Episode:
     """One episode of a policy that says `turns`."""
@@ -105,9 +109,16 @@ async def serve(
     chosen = OPTIONS.model_copy(update=options)
     models = {"large": expert or Stand([Act("")])}
     desk = Desk(
-        experts=Experts(models, BreakerOptions()), make_user=lambda domain: customer or Customer()
+        experts=Experts(models, BreakerOptions()),
+        make_user=lambda domain: customer or Customer(),
+        judge=judge,
     )
-    rollout = Rollout(task(), "task", "task#0", "task", seed=0)
+    served = task()
+    if criteria is not None:
+        assert served.task.criteria is not None
+        changed = replace(served.task.criteria, **criteria)
+        served = replace(served, task=replace(served.task, criteria=changed))
+    rollout = Rollout(served, "task", "task#0", "task", seed=0, replay=replay)
     return await run_customer(rollout, byte_policy(engine), desk, chosen)
 
 
@@ -129,6 +140,20 @@ async def test_an_expert_s_native_call_is_taken_as_the_agent_s_and_costs_its_own
     assert episode.metrics["cost_usd"] == pytest.approx((1_000 * 10 + 100 * 40) / 1e6)
     assert f"Called {name}(" in decode(engine.calls[-1].prompt_ids)
     assert len(episode.segments) == 1
+
+
+async def test_an_expert_s_recorded_call_is_taken_again_and_nobody_is_asked() -> None:
+    import json
+
+    name, arguments = gold()
+    record = Replay()
+    expert = Stand([Act("", ((name, json.dumps(arguments)),), 1_000, 100)])
+    first = await serve(HAND_OVER, "It is done.", expert=expert, replay=record)
+    kept = Replay(json.loads(json.dumps(record.calls)))
+    gone = Stand([RuntimeError("asked again")])
+    again = await serve(HAND_OVER, "It is done.", expert=gone, replay=kept)
+    assert first.metrics["correct"] == 1 and again.transcript == first.transcript
+    assert again.score == first.score and not gone.asked
 
 
 async def test_an_expert_s_words_reach_the_customer_without_its_thoughts() -> None:
@@ -261,3 +286,24 @@ async def test_an_expert_is_shown_earlier_calls_with_their_results_by_id() -> No
     [answered] = [one for one in messages if one["role"] == "tool"]
     assert made["tool_calls"][0]["id"] == answered["tool_call_id"] != ""
     assert made["tool_calls"][0]["function"]["name"] == name
+
+
+async def test_t17_nobody_judges_assertions_that_the_reward_does_not_count() -> None:
+    class Refusing:
+        async def check(self, messages: Any, assertions: Any) -> Any:
+            raise AssertionError("was asked")
+
+    name, arguments = gold()
+    for basis, label in ((("DB",), "finished"), (("DB", "NL_ASSERTION"), "lost:judge")):
+        criteria = {"nl_assertions": ("The agent was kind.",), "basis": basis}
+        turns = (call(name, **arguments), "It is done.")
+        episode = await serve(*turns, judge=Refusing(), criteria=criteria)
+        assert episode.ending.label == label
+
+
+async def test_t18_what_was_communicated_is_matched_as_officially() -> None:
+    name, arguments = gold()
+    for said, right in (("It is flight class two.", 0.0), ("It is flight_class two.", 1.0)):
+        criteria = {"communicate": ("flight_class",), "basis": ("DB", "COMMUNICATE")}
+        episode = await serve(call(name, **arguments), said, criteria=criteria)
+        assert episode.metrics["correct"] == right

@@ -103,6 +103,8 @@ class Method(ABC, Generic[OptionsT, TaskT]):
             history.
         distributions: Packages, by their names in the package index, that must reach every node
             beside ours.
+        apart: Packages that must reach them for processes of ours alone (`turnwise.answers`):
+            slime's own have other versions of them, or none.
         shipped: The folder of the policy that `--hf-checkpoint shipped` names.
         preset: The file of options that local training has where no `--config` is given.
         compared: Numbers of `Episode.metrics` that are compared beside the score: before and after
@@ -116,6 +118,7 @@ class Method(ABC, Generic[OptionsT, TaskT]):
     name: ClassVar[str] = ""
     fans_out: ClassVar[bool] = False
     distributions: ClassVar[tuple[str, ...]] = ()
+    apart: ClassVar[tuple[str, ...]] = ()
     shipped: ClassVar[Path | None] = None
     preset: ClassVar[Path | None] = None
     compared: ClassVar[tuple[str, ...]] = ()

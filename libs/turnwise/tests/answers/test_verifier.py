@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import signal
 import time
@@ -303,6 +304,20 @@ async def test_a_worker_that_cannot_start_is_a_failure_of_the_judge(
         with pytest.raises(BoundaryError, match="does not start: ImportError: not here") as caught:
             await verifier.check("1/2", "0.5")
     assert caught.value.boundary is Boundary.JUDGE
+
+
+async def test_a_worker_also_finds_what_lies_apart_and_this_process_does_not(
+    stand_in: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    beside = tmp_path / "code"
+    (beside / module.APART).mkdir(parents=True)
+    (beside / module.APART / "only_apart.py").write_text("said = 'found apart'")
+    monkeypatch.setattr(module, "_BESIDE", str(beside))
+    stand_in("from only_apart import said\nraise ImportError(said)")
+    async with verifying() as verifier:
+        with pytest.raises(BoundaryError, match="does not start: ImportError: found apart"):
+            await verifier.check("1/2", "0.5")
+    assert importlib.util.find_spec("only_apart") is None
 
 
 async def test_a_worker_that_dies_at_its_start_is_a_failure_of_the_judge(

@@ -271,3 +271,11 @@ async def test_an_episode_s_time_is_lost_to_whom_it_waited_for_and_other_timeout
     assert await play_within(60, finishing, named) == Ending.finished()
     with pytest.raises(TimeoutError, match="of its own"):
         await play_within(60, broken, named)
+
+
+async def test_a_turn_that_was_aborted_before_its_first_token_has_no_weights_and_no_cache() -> None:
+    chat = talk(ScriptedEngine([say("hi"), reply([], finish="abort")]))
+    await ask(chat, USER)
+    await ask(chat, {"role": "user", "content": "go on"})
+    assert [turn.finish for turn in chat.turns] == ["stop", "abort"]
+    assert chat.info()["weight_versions"] == [0] and len(chat.info()["cached"]) == 1

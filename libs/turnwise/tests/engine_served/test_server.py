@@ -156,6 +156,12 @@ async def test_a_server_that_was_killed_has_ended_and_leaves_nobody(tmp_path: Pa
     assert "ended with exit code 137" in found.said()
 
 
+def test_a_free_port_is_no_larger_than_it_may_be() -> None:
+    """Half of what the system offers lies above this bound."""
+    found = [free_port(46_000) for _ in range(40)]
+    assert max(found) <= 46_000 and all(map(is_free, found))
+
+
 def test_a_port_that_somebody_listens_on_is_not_free() -> None:
     port = free_port()
     assert is_free(port)

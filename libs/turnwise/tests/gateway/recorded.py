@@ -228,9 +228,11 @@ class Tap:
 
 
 def read_answer(body: bytes, kind: str) -> Any:
-    """JSON, or what the events hold."""
-    if kind != "text/event-stream":
+    """JSON, text, or what the events hold."""
+    if kind == "application/json":
         return json.loads(body)
+    if kind != "text/event-stream":
+        return body.decode()
     lines = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
 

@@ -125,6 +125,7 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         ("--colocate false", "rollout-num-gpus: is needed unless colocate is true"),
         ("--eval-interval 5", "eval-interval: needs eval-prompt-data"),
         ("--eval-prompt-data dev", "eval-prompt-data: takes pairs"),
+        ("--eval-prompt-data dev a.tsv", "a.tsv: slime reads .jsonl and .parquet"),
         (
             f"{ASYNC} --eval-interval 5 --eval-prompt-data d d.jsonl",
             "eval-interval: 5, but slime's",

@@ -331,6 +331,10 @@ def test_a_method_of_an_app_is_sent_with_what_it_needs(tmp_path: Path) -> None:
     assert {"bm25s", "math_verify", "latex2sympy2_extended"} <= tops
     # omegaconf, which slime imports, breaks beside another antlr4 than the image's.
     assert not any(top.startswith(("antlr4", "sympy")) for top in tops)
+    # Their parser's own process has none where the node's omegaconf brings none.
+    names = archived(tmp_path / "code.zip")
+    assert "turnwise_apart/antlr4/__init__.py" in names
+    assert any(name.startswith("turnwise_apart/antlr4_python3_runtime-") for name in names)
 
 
 def test_a_method_of_ones_own_is_sent_with_the_files_beside_it_and_no_others_packages(

@@ -13,6 +13,7 @@ import pytest
 from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.config import ConfigError
 from turnwise.engine import Completion
+from turnwise.engine.server import SGLANG_LARGEST_PORT, free_port
 from turnwise.engine.torch_engine import TorchEngine
 from turnwise.episode import Boundary, BoundaryError
 from turnwise.local.checkpoint import list_checkpoints
@@ -246,9 +247,9 @@ def test_a_card_that_is_too_small_is_said_as_the_server_says_it(
 
 def test_a_port_that_is_taken_is_named(run: Callable[..., int]) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+        port = free_port(SGLANG_LARGEST_PORT)
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        port = taken.getsockname()[1]
         with pytest.raises(PreflightError, match=f"--engine-port {port} is taken"):
             run("--engine-port", str(port))
 
@@ -265,7 +266,7 @@ def test_a_port_that_is_taken_is_named(run: Callable[..., int]) -> None:
         ),
         (("--engine-device", "cuda:1"), "engine-device needs device cuda"),
         (("--engine-device", "gpu"), "engine-device"),
-        (("--engine-port", "70000"), "engine-port"),
+        (("--engine-port", "55536"), "engine-port"),
         (("--sglang-mem-fraction-static", "1.5"), "sglang-mem-fraction-static"),
         (("--engine-start-s", "nan"), "engine-start-s"),
     ],

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from turnwise.episode import Ending, Limit
@@ -57,6 +59,25 @@ def test_an_evaluation_has_pass_k_coverage_baseline_and_tasks(tmp_path: Path) ->
     assert "a 11 1.00" in text and "b 0lost 0.00" in text
     assert "Scores name the user that made them." in text
     assert "training step" not in text.split("Every rollout")[0]
+
+
+def test_parts_that_differ_in_a_number_have_a_curve_with_a_band(tmp_path: Path) -> None:
+    def charts(*parts: str) -> list[Any]:
+        folder = eval_folder(tmp_path / "-".join(parts))
+        row = json.loads(folder.summary.read_text("utf-8"))
+        measure = {
+            "name": "avg@4",
+            "estimate": {"mean": 0.5, "stderr": 0.1, "tasks": 4, "trials": 8},
+        }
+        row["parts"] = {part: [measure] for part in parts}
+        folder.summary.write_text(json.dumps(row), encoding="utf-8")
+        made = Page.read(write_report(folder.path)).charts
+        return [chart for chart in made if chart.get("axis") == "part"]
+
+    [chart] = charts("200 documents", "50 documents")
+    assert (chart["x"], chart["y"], chart["errors"]) == ([50, 200], [0.5, 0.5], [0.1, 0.1])
+    assert not charts("50 documents") and not charts("50 documents", "2 words")
+    assert not charts("retail", "50 documents")
 
 
 def test_an_evaluation_without_a_summary_has_the_mean_of_its_scores(tmp_path: Path) -> None:

@@ -224,6 +224,9 @@ async def test_a_rollout_under_way_is_carried_to_the_next_period(
     work = asyncio.create_task(generate(arguments, errands(1)[0], PARAMS))
     while not server.running:
         await asyncio.sleep(0.001)
+    watching = accounts.TRAIN._lag
+    assert watching is not None
+    watching._lags_s.append(5.0)
     assert rollout_log(0, arguments, [], {}, 1.0) is True
     sample = await work
     assert sample.response.startswith(GOODBYE)
@@ -231,3 +234,6 @@ async def test_a_rollout_under_way_is_carried_to_the_next_period(
     first, second = logging_utils.logged
     assert (first["rollout/turnwise/started"], first["rollout/turnwise/in_flight"]) == (1, 1)
     assert (second["rollout/turnwise/started"], second["rollout/turnwise/finished"]) == (0, 1)
+    # A lag is told in the period that it was in, while rollouts go on from one to the next.
+    lags = [logged["rollout/turnwise/loop_lag_max_s"] for logged in (first, second)]
+    assert lags[0] == 5.0 and lags[1] < 5.0

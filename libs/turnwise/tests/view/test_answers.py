@@ -144,7 +144,7 @@ def test_what_the_trainer_found_is_told_of_the_episode_and_of_its_tokens(tmp_pat
 
 def test_a_line_of_a_version_before_these_fields_is_read(tmp_path: Path) -> None:
     row = trace_row(episode(), TOKENIZER, step=1, kind="train", why="best")
-    for name in ("advantage", "trainer_logprobs", "ratios", "clipped", "gap"):
+    for name in ("weight", "advantage", "trainer_logprobs", "ratios", "clipped", "gap"):
         del row["segments"][0][name]
     folder = RunFolder.create(tmp_path / "run", "tau", {})
     folder.episodes.write_text(dump(row) + "\n")

@@ -94,6 +94,18 @@ async def test_a_broken_row_is_named_and_the_others_are_shown(
     assert any("summary.json" in gap for gap in found["gaps"])
 
 
+async def test_rows_of_earlier_versions_are_read(tmp_path: Path, client: Client) -> None:
+    folder = RunFolder.create(tmp_path / "early", "tau", {"method": "tau"})
+    later = {"metrics", "services", "service_totals", "baselines", "compared", "pictures"}
+    later |= {"dataset", "mean_logprob_diff", "tis_mean", "tis_clip_fraction"}
+    for row in (eval_row(), train_row(step=1), train_row(step=2)):
+        early = {name: value for name, value in as_row(row).items() if name not in later}
+        folder.append_metrics({**early, "user": "offline", "noop_baseline": 0.0})
+    found = await client.get("run", run="early")
+    assert found["steps"] == 2 and found["score"] is not None
+    assert found["gaps"] == ["episodes.jsonl is missing"]
+
+
 async def test_slimes_numbers_are_drawn(tmp_path: Path, client: Client) -> None:
     folder = run_folder(tmp_path)
     for step in (1, 2):

@@ -50,6 +50,9 @@ _CHILD_CODE = (
 )
 # Run as a file, since importing the package around it would load what the child has no use for.
 _CHILD_FILE = os.path.abspath(worker.__file__)
+APART = "turnwise_apart"
+"""A folder beside our package with what the child alone may see, where the node has it not."""
+_BESIDE = os.path.dirname(os.path.dirname(os.path.dirname(_CHILD_FILE)))
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 _FORMULAS_OWN_DOING = (signal.SIGPROF, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 _NO_TEXT = re.compile(r"[\x00-\x1f\ud800-\udfff]")
@@ -215,7 +218,8 @@ class _Worker:
     """One process; used by one thread at a time, but for `kill`."""
 
     def __init__(self, memory_mb: int) -> None:
-        path = json.dumps([entry for entry in sys.path if isinstance(entry, str)])
+        seen = [entry for entry in sys.path if isinstance(entry, str)]
+        path = json.dumps([*seen, os.path.join(_BESIDE, APART)])
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _CHILD_CODE, path, _CHILD_FILE, str(memory_mb)],
             stdin=subprocess.PIPE,

@@ -74,7 +74,8 @@ class Conversation:
         counts: By the names in `COUNTS`, and `parse_errors/KIND`.
         engine_s: Seconds of waiting for the engine.
         weight_versions: Of the turns.
-        cached: Of each turn the tokens of its prompt, and those that were not computed again.
+        cached: Of each turn that was sampled the tokens of its prompt, and those of them that
+            were not computed again.
         release_error: Why the engine did not release a session; None if it did.
     """
 
@@ -374,7 +375,8 @@ class Conversation:
         self.turns.append(turn)
         self._record = None
         self._count(turn, sampled.cached_tokens)
-        self.cached.append((turn.prompt_tokens, sampled.cached_tokens))
+        if turn.tokens:
+            self.cached.append((turn.prompt_tokens, sampled.cached_tokens))
         if sampled.weight_version is not None:
             self.weight_versions.add(sampled.weight_version)
         self.messages.append(

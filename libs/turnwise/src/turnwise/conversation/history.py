@@ -71,7 +71,6 @@ class Turn:
         limit: Where `finish` is `length`: TOKENS for the turn's own, CONTEXT for the history's.
         prompt_tokens, tokens: Sizes of the prompt and of what was sampled.
         ids: int32[tokens], what was sampled, stop token included; None where an endpoint spoke.
-        logprobs: float32[tokens], natural logarithms of their probabilities; None likewise.
     """
 
     number: int
@@ -86,7 +85,6 @@ class Turn:
     prompt_tokens: int
     tokens: int
     ids: NDArray[np.int32] | None = field(default=None, compare=False, repr=False)
-    logprobs: NDArray[np.float32] | None = field(default=None, compare=False, repr=False)
 
     @property
     def ending(self) -> Ending | None:

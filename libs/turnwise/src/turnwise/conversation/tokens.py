@@ -105,7 +105,8 @@ class TokenHistory:
             turn=turn,
             message=message,
             cached_tokens=completion.cached_tokens,
-            weight_version=completion.weight_version,
+            # A request that was aborted while it waited says none.
+            weight_version=completion.weight_version if len(completion.ids) else None,
         )
 
     def _set(self, prompt: NDArray[np.int32] | tokendelta.Overflow) -> Overflow | None:
@@ -169,7 +170,6 @@ def read_turn(
         prompt_tokens=prompt_tokens,
         tokens=count,
         ids=completion.ids,
-        logprobs=completion.logprobs,
     )
     if toolset is None:
         return turn

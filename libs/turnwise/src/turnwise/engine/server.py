@@ -29,6 +29,10 @@ POLL_S = 0.25
 HEALTH_S = 30.0
 """For one answer: SGLang's samples a token for it."""
 TAIL_LINES = 12
+LARGEST_PORT = 65535
+SGLANG_LARGEST_PORT = LARGEST_PORT - 10_000
+"""SGLang 0.5.15 keeps the port 10000 above its own for gRPC, and starts nowhere without one."""
+PORTS_BELOW = 1000
 TAIL_BYTES = 64 * 2**10
 # What leads to packages of a PEX, which are this process's alone.
 _NOT_INHERITED = ("PEX", "PANTS")
@@ -138,11 +142,20 @@ class Server:
         return "\n".join(f"  {line}" for line in lines[-TAIL_LINES:]) or "  (it printed nothing)"
 
 
-def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+def free_port(largest: int = LARGEST_PORT) -> int:
+    """A port of this machine that nobody listens on now.
+
+    Args:
+        largest: What the system offers beyond it is passed by.
+    """
+    with contextlib.ExitStack() as taken:
+        while True:
+            one = taken.enter_context(socket.socket())
+            one.bind(("127.0.0.1", 0))
+            port = int(one.getsockname()[1])
+            # Those that are held are not offered again; the ones a little below are no system's.
+            if port <= largest or is_free(port := largest - port % PORTS_BELOW):
+                return port
 
 
 def is_free(port: int) -> bool:

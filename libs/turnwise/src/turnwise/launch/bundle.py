@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from turnwise.answers.verifier import APART
 from turnwise.command import PreflightError
 from turnwise.method import find_method
 
@@ -32,7 +33,7 @@ def write_bundle(path: Path, files: Mapping[str, str], method: str) -> int:
     Args:
         path: Where to; the name must end in .zip.
         files: Content of further files by name.
-        method: What the job plays: its own files and `distributions` travel too.
+        method: What the job plays: its own files, `distributions` and `apart` travel too.
 
     Returns:
         Its size in bytes.
@@ -52,8 +53,9 @@ def write_bundle(path: Path, files: Mapping[str, str], method: str) -> int:
             )
     cls = find_method(method)
     members.update(_own_files(cls.__module__, members))
-    for distribution in cls.distributions:
-        files_of = dict(_distribution_files(distribution))
+    for distribution in (*cls.distributions, *cls.apart):
+        below = f"{APART}/" if distribution in cls.apart else ""
+        files_of = {below + name: path for name, path in _distribution_files(distribution)}
         if not files_of:
             raise PreflightError(
                 f"{distribution} is not installed here, so no node could play {method}: install it"

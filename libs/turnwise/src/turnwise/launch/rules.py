@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from turnwise.config import ConfigError
+from turnwise.rows.files import split_slice
 
 Options = Mapping[str, Sequence[str]]
 MLA_SWITCH = "--multi-latent-attention"
@@ -74,6 +75,14 @@ def policy_and_rows_are_named(options: Options) -> None:
     ):
         if f"--{flag}" not in options:
             raise ConfigError(f"{flag}: is needed; it is {what}")
+
+
+def rows_are_of_a_kind_that_slime_reads(options: Options) -> None:
+    """Text with tabs is read by everything else here."""
+    files = [*options.get("--prompt-data", []), *options.get("--eval-prompt-data", [])[1::2]]
+    for file in files:
+        if split_slice(file)[0].suffix.lower() == ".tsv":
+            raise ConfigError(f"{file}: slime reads .jsonl and .parquet; write it as one of them")
 
 
 def sampling_is_a_policy(options: Options) -> None:
@@ -214,6 +223,7 @@ RULES: tuple[Callable[[Options], None], ...] = (
     batches_divide,
     length_of_run,
     policy_and_rows_are_named,
+    rows_are_of_a_kind_that_slime_reads,
     sampling_is_a_policy,
     gpus_divide,
     engines_divide,

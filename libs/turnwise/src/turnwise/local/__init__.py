@@ -20,5 +20,6 @@
 | `supervised` | next-token training of small policies on recorded `demonstrations`          |
 | `checkpoint` | policy, optimiser and random state on disk, whole or not at all            |
 | `threads`    | how many threads pay off                                                   |
+| `again`      | a recorded episode played again, without a model                           |
 | `lag`        | how long the event loop was held up                                        |
 """

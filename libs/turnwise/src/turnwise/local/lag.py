@@ -43,6 +43,12 @@ class LagMonitor:
         """Largest lag in seconds; 0 without a look."""
         return max(self._lags_s, default=0.0)
 
+    def split(self) -> LagMonitor:
+        """A monitor with the looks so far; this one goes on without them."""
+        past = LagMonitor(self._interval_s)
+        past._lags_s, self._lags_s = self._lags_s, past._lags_s
+        return past
+
     async def __aenter__(self) -> LagMonitor:
         self._schedule()
         return self

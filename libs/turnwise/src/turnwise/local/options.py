@@ -158,8 +158,9 @@ class TrainOptions(CommandConfig):
     """An SGLang server that runs already and takes new weights; started where not given."""
     engine_device: str | None = Field(default=None, pattern=r"^cuda:\d{1,2}$")
     """GPU of the SGLang server, cuda:1 for the second one; the policy's where not given."""
-    engine_port: int | None = Field(default=None, ge=1, le=65535)
-    """Port of the SGLang server; a free one where not given."""
+    engine_port: int | None = Field(default=None, ge=1, le=55535)
+    """Port of the SGLang server, which keeps the one 10000 above it too; a free one where not
+    given."""
     engine_python: str | None = Field(default=None, min_length=1)
     """Interpreter that has SGLang; the one that runs this where not given."""
     engine_start_s: float = Field(default=600.0, gt=0, le=86400)

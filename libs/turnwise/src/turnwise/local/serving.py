@@ -10,7 +10,7 @@ import torch
 
 from turnwise.command import PreflightError
 from turnwise.engine.served import Launch, ServedEngine
-from turnwise.engine.server import free_port, is_free
+from turnwise.engine.server import SGLANG_LARGEST_PORT, free_port, is_free
 from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.local.weights import weights_for_engine
@@ -91,7 +91,7 @@ def server_dtype(options: TrainOptions) -> str:
 
 def _port(options: TrainOptions) -> int:
     if options.engine_port is None:
-        return free_port()
+        return free_port(SGLANG_LARGEST_PORT)
     if not is_free(options.engine_port):
         raise PreflightError(
             f"--engine-port {options.engine_port} is taken; name another one, or leave it out for"

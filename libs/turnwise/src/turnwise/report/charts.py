@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,7 +24,13 @@ GPU_NUMBERS = re.compile(
 MAX_EVALS = 2
 """Evaluations of a picture beside the first."""
 
-STAGES = {"rollout": "stage-a", "training": "stage-b", "evaluation": "stage-c"}
+STAGES = {
+    "rollout": "stage-a",
+    "training": "stage-b",
+    "weight update": "stage-d",
+    "evaluation": "stage-c",
+}
+WAITS = ("stage-b", "stage-a", "stage-c", "stage-d", "muted")
 STRENGTHS = (1.0, 0.72, 0.5, 0.34)
 """Of colours of the same kind."""
 
@@ -49,6 +56,34 @@ def _evaluation_chart(dataset: str, rows: Sequence[EvalRow]) -> Chart | None:
         levels=baselines,
         note="Band: one standard error, clustered by task.",
     )
+
+
+def part_charts(run: RunData) -> list[Chart]:
+    """The first measure over parts that differ in a number, such as a length: `50 documents`."""
+    parts = run.summary.parts if isinstance(run.summary, EvalSummary) else {}
+    named = [re.fullmatch(r"([\d.]*\d)\s*(.*)", name) for name in parts]
+    units = {found[2] for found in named if found is not None}
+    if len(named) < 2 or None in named or len(units) > 1 or not all(parts.values()):
+        return []
+    points = [
+        Point(float(found[1]), first.estimate.mean, _known(first.estimate.stderr))
+        for found, (first, *_) in zip(named, parts.values(), strict=True)
+        if found is not None
+    ]
+    chart = curve(
+        f"{next(iter(parts.values()))[0].name} by {units.pop() or 'part'}",
+        sorted(points, key=lambda point: point.x),
+        color="eval",
+        form="percent",
+        bounds=(0.0, 1.0),
+        note="Band: one standard error, clustered by task.",
+        axis="part",
+    )
+    return [] if chart is None else [chart]
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def picture_charts(run: RunData) -> list[Chart]:
@@ -182,18 +217,50 @@ def ending_chart(run: RunData) -> Chart | None:
 
 
 def time_chart(run: RunData) -> Chart | None:
+    found = stage_seconds(run)
+    steps = sorted({step for seconds in found.values() for step in seconds})
+    bars = [
+        Bar(step, {stage: seconds.get(step, 0.0) for stage, seconds in found.items()})
+        for step in steps
+    ]
+    return stacked_bars("Seconds per step", bars, {name: (STAGES[name], 1.0) for name in found})
+
+
+def stage_seconds(run: RunData) -> dict[str, dict[int, float]]:
+    """Seconds by stage and step; the trainer's on slime are among its own numbers."""
     evals: dict[int, float] = {}
     for row in run.evals:
         evals[row.step] = evals.get(row.step, 0.0) + row.eval_s
-    steps = {
-        row.step: {"rollout": row.rollout_s, "training": row.train_s or 0.0} for row in run.trains
+    trained = {row.step: row.train_s for row in run.trains if row.train_s is not None}
+    found = {
+        "rollout": {row.step: row.rollout_s for row in run.trains},
+        "training": trained or _by_step(run, "perf/train_time"),
+        "weight update": _by_step(run, "perf/update_weights_time"),
+        "evaluation": evals,
     }
+    return {stage: seconds for stage, seconds in found.items() if seconds}
+
+
+def _by_step(run: RunData, name: str) -> dict[int, float]:
+    return {int(step): value for step, value in run.slime.get(name, ())}
+
+
+def wait_chart(run: RunData) -> Chart | None:
+    """What an episode spends its time on: those of its numbers that are seconds."""
+    styles = wait_styles(run)
     bars = [
-        Bar(step, {**steps.get(step, {}), "evaluation": evals.get(step, 0.0)})
-        for step in sorted({*steps, *evals})
+        Bar(row.step, {name: row.metrics[name].mean for name in styles if name in row.metrics})
+        for row in run.trains
     ]
-    colors = {name: (color, 1.0) for name, color in STAGES.items()}
-    return stacked_bars("Seconds per step", bars, colors)
+    colors = {name: (style, 1.0) for name, style in styles.items()}
+    note = "Mean seconds of an episode; many are under way at once."
+    return stacked_bars("What episodes wait for", bars, colors, note=note)
+
+
+def wait_styles(run: RunData) -> dict[str, str]:
+    """The numbers of episodes that are seconds, by name, each with a colour."""
+    names = dict.fromkeys(n for row in run.trains for n in row.metrics if n.endswith("_s"))
+    return {name: WAITS[place % len(WAITS)] for place, name in enumerate(names)}
 
 
 def _points(

@@ -15,6 +15,7 @@ from markupsafe import Markup
 from turnwise.report.charts import (
     ending_chart,
     evaluation_charts,
+    part_charts,
     picture_charts,
     slime_charts,
     time_chart,
@@ -35,11 +36,10 @@ from turnwise.report.sections import (
     part_tables,
     service_rows,
     slime_rows,
-    stage_rows,
     status,
     task_rows,
-    waiting,
 )
+from turnwise.report.times import stage_rows, waiting
 from turnwise.report.viewer import MAX_TOKENS, NAMES, episodes_json
 from turnwise.run.folder import RunFolder, write_whole
 from turnwise.run.summary import EvalSummary, Summary
@@ -96,6 +96,7 @@ def _context(run: RunData) -> dict[str, Any]:
         "cards": cards(run),
         "charts": [*scores, *pictures, *charts.take(training_charts(run))],
         "pictures": pictures,
+        "part_charts": charts.take(part_charts(run)),
         "slime_charts": charts.take(slime_charts(run)),
         "ledger": ledger_rows(run),
         "ending_chart": charts.take_one(ending_chart(run)),

@@ -25,7 +25,7 @@ Form = Literal["plain", "percent"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A value at training step `x`, with its standard error where there is one."""
+    """A value at training step `x`, or another axis', with its standard error where it has one."""
 
     x: float
     y: float
@@ -57,10 +57,12 @@ def curve(
     bounds: tuple[float, float] | None = None,
     log: bool = False,
     note: str = "",
+    axis: str = "training step",
 ) -> Chart | None:
-    """A curve over training steps, with a band of one standard error where points have one.
+    """A curve with a band of one standard error where points have one.
 
     Args:
+        axis: What the points stand over.
         color: A variable of the style sheet: `eval`, `train` or `other`.
         form: How values are written.
         levels: Constants to compare with, by name.
@@ -75,14 +77,16 @@ def curve(
     if not shown:
         return None
     first, last = shown[0], shown[-1]
+    step = axis.removeprefix("training ")
     if size > 1:
         note = f"{note} Each point is the mean of {size} steps.".strip()
     return Chart(
         title,
-        f"{title}: {first.y:.3g} at step {first.x:g}, {last.y:.3g} at step {last.x:g}",
+        f"{title}: {first.y:.3g} at {step} {first.x:g}, {last.y:.3g} at {step} {last.x:g}",
         note,
         {
             "kind": "curve",
+            "axis": axis,
             "color": color,
             "form": form,
             "x": [_short(point.x) for point in shown],

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from turnwise.ledger import LedgerRow
-from turnwise.report.charts import STAGES, ending_styles, percent, plain
+from turnwise.report.charts import ending_styles, plain
 from turnwise.report.load import RunData, halving
+from turnwise.report.times import duration
 from turnwise.run.metrics import EvalRow, TrainRow
 from turnwise.run.progress import number
 from turnwise.run.summary import EvalSummary, Measure, Summary
@@ -90,7 +91,7 @@ def status(run: RunData) -> str:
     if run.trains or not isinstance(run.summary, EvalSummary):
         of = f" of {planned}" if isinstance(planned, int) and planned > run.steps else ""
         done.insert(0, f"{run.steps}{of} training step{'s' * (run.steps != 1 or bool(of))}")
-    return f"{' and '.join(done)} in {_duration(seconds)}."
+    return f"{' and '.join(done)} in {duration(seconds)}."
 
 
 def ledger_rows(run: RunData) -> dict[str, Any]:
@@ -136,40 +137,6 @@ def ending_legend(run: RunData) -> list[tuple[str, str, str, str]]:
         (style, label, f"{trains.get(label, 0):,}", f"{evals.get(label, 0):,}")
         for label, style in ending_styles(run).items()
     ]
-
-
-def stage_rows(run: RunData) -> list[tuple[str, str, str, str, str]]:
-    """Style, stage, time in all, share, mean of one."""
-    times = {
-        "rollout": [row.rollout_s for row in run.trains],
-        "training": [row.train_s for row in run.trains if row.train_s is not None],
-        "evaluation": [row.eval_s for row in run.evals],
-    }
-    total = sum(sum(values) for values in times.values())
-    return [
-        (
-            STAGES[name],
-            name,
-            _duration(sum(values)),
-            percent(sum(values) / total) if total else "-",
-            f"{sum(values) / len(values):.1f} s",
-        )
-        for name, values in times.items()
-        if values
-    ]
-
-
-def waiting(run: RunData) -> str:
-    """How long rollouts waited for the longest of a step, in a sentence; "" where nobody says."""
-    told = [row for row in run.trains if row.waiting_s is not None]
-    rollout = sum(row.rollout_s for row in told)
-    if not rollout:
-        return ""
-    waited = sum(row.waiting_s or 0.0 for row in told)
-    return (
-        f"Of the rollouts' time {_duration(waited)} ({percent(waited / rollout)}) went by, on"
-        " average, with a place for an episode empty until the longest of the step was done."
-    )
 
 
 def number_rows(run: RunData) -> Table:
@@ -408,11 +375,3 @@ def _nan(value: float | None) -> float:
 def _mean(scores: Sequence[float | None]) -> float:
     scored = [score for score in scores if score is not None]
     return sum(scored) / len(scored) if scored else math.nan
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

@@ -1,15 +1,17 @@
-"""Data files as records: JSON lines or parquet, whole or a slice.
+"""Data files as records: JSON lines, parquet, or text with tabs, whole or a slice.
 
     for record in records("train.jsonl@[100:200]"):
         record.where, record.fields
 
 `path@[start:end]` is slime's slice of the rows, with Python's meaning of both numbers; what lies
-outside of it is not read as JSON. A byte order mark is left out.
+outside of it is not read as JSON. A byte order mark is left out. A `.tsv` file names its columns in
+its first line and quotes as spreadsheets do; its values are texts.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
 import json
 import re
 from collections import deque
@@ -58,7 +60,7 @@ def split_slice(path: str | Path) -> tuple[Path, slice]:
 
 
 def records(path: str | Path) -> Iterator[Record]:
-    """The rows of a `.jsonl` or `.parquet` file, in order.
+    """The rows of a `.jsonl`, `.parquet` or `.tsv` file, in order.
 
     Args:
         path: The file, or `FILE@[start:end]`.
@@ -70,7 +72,8 @@ def records(path: str | Path) -> Iterator[Record]:
     file, part = split_slice(path)
     suffix = file.suffix.lower()
     _check_file(file, suffix)
-    found = _parquet(file, part) if suffix == ".parquet" else _jsonl(file, part)
+    read = {".parquet": _parquet, ".tsv": _tsv}.get(suffix, _jsonl)
+    found = read(file, part)
     empty = True
     for record in found:
         empty = False
@@ -89,7 +92,7 @@ def _check_file(file: Path, suffix: str) -> None:
         raise ConfigError(f"{file}: is a folder; give one .jsonl or .parquet file")
     if not exists:
         raise ConfigError(f"{file}: No such file; give a .jsonl or .parquet file")
-    if suffix in (".jsonl", ".parquet"):
+    if suffix in (".jsonl", ".parquet", ".tsv"):
         return
     new = str(file.with_suffix(".jsonl"))
     how = "orient='records', lines=True"
@@ -134,6 +137,29 @@ def _jsonl(file: Path, part: slice) -> Iterator[Record]:
                 f" found {text.strip()[:40]!r}"
             )
         yield Record(where, number, fields)
+
+
+def _tsv(file: Path, part: slice) -> Iterator[Record]:
+    # A field is as long as its article; the module's own bound is 128 KiB.
+    csv.field_size_limit(2**31 - 1)
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as stream:
+            rows = csv.reader(stream, delimiter="\t", strict=True)
+            head = next(rows, [])
+            numbered = ((rows.line_num, row) for row in rows if row)
+            for number, row in _taken(numbered, part):
+                where = f"{file}:{number}"
+                if len(row) != len(head):
+                    raise ConfigError(
+                        f"{where}: has {len(row)} columns, the first line names {len(head)}"
+                    )
+                yield Record(where, number, dict(zip(head, row, strict=True)))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file}: not UTF-8 ({error.reason}); convert it with iconv") from None
+    except csv.Error as error:
+        raise ConfigError(f"{file}:{rows.line_num}: no text with tabs ({error})") from None
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror or error}") from None
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:

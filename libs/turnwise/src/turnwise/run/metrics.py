@@ -62,9 +62,9 @@ class EvalRow(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
     ledger: LedgerRow
     endings: dict[str, int]
-    metrics: dict[str, MetricMean]
-    baselines: dict[str, float]
-    services: dict[str, str]
+    metrics: dict[str, MetricMean] = {}
+    baselines: dict[str, float] = {}
+    services: dict[str, str] = {}
     service_totals: dict[str, float] = {}
     eval_s: float
     scores: dict[str, list[float | None]]
@@ -95,8 +95,8 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     coverage: float | None
     ledger: LedgerRow
     endings: dict[str, int]
-    metrics: dict[str, MetricMean]
-    services: dict[str, str]
+    metrics: dict[str, MetricMean] = {}
+    services: dict[str, str] = {}
     service_totals: dict[str, float] = {}
     loss: float | None
     kl: float | None

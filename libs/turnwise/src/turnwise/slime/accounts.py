@@ -211,7 +211,7 @@ class Accounts:
 
     def take(self) -> Period:
         """Closes the period; episodes under way are carried over to the next."""
-        lags = [*self._lags, *([self._lag] if self._lag is not None else [])]
+        lags = [*self._lags, *([self._lag.split()] if self._lag is not None else [])]
         period = Period(
             ledger=self._ledger,
             ended=tuple(self._ended.values()),

@@ -65,9 +65,10 @@ def rewrites(trace: Trace) -> list[str]:
 
 
 def _parts(segment: Segment) -> list[tuple[str, bool, int, int]]:
-    parts = [
-        (block.author, block.trained, block.pieces[0][1], block.pieces[-1][2])
+    parts: list[tuple[str, bool, int, int]] = [
+        (author, block.trained and author == block.author, start, stop)
         for block in segment.blocks
+        for author, start, stop in block.pieces
     ]
     if len(parts) > MAX_PARTS:
         longest = sorted(parts, key=lambda part: part[2] - part[3])[:MAX_PARTS]

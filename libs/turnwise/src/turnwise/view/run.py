@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from turnwise.config import ConfigError
-from turnwise.report import charts, sections
+from turnwise.report import charts, sections, times
 from turnwise.report.events import event_rows
 from turnwise.report.load import RunData, numbers_by_name
 from turnwise.report.plots import Chart
@@ -150,7 +150,9 @@ class ViewedRun:
             "ending_chart": _chart(charts.ending_chart(run)),
             "endings": sections.ending_legend(run),
             "time_chart": _chart(charts.time_chart(run)),
-            "stages": sections.stage_rows(run),
+            "waits": times.wait_rows(run),
+            "wait_chart": _chart(charts.wait_chart(run)),
+            "stages": times.stage_rows(run),
             "counted": _table(sections.metric_rows(run)),
             "measures": _table(sections.measure_rows(run)),
             "numbers": _table(sections.number_rows(run)),

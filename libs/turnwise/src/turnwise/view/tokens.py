@@ -36,7 +36,7 @@ class _RawSegment(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: msgspec.Raw
     spans: list[tuple[str, int, int, int]]
     authors: list[Run]
-    weight: float
+    weight: float = 1.0
     advantage: float | None = None
     trainer_logprobs: msgspec.Raw = msgspec.Raw(b"[]")
     ratios: msgspec.Raw = msgspec.Raw(b"[]")

@@ -53,7 +53,8 @@ globalThis.turnwiseCharts = (() => {
       columns,
       options: {
         scales: { x: { time: false }, y: { distr: data.log ? 3 : 1, range: range(data) } },
-        axes: axes(form, { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5] }),
+        axes: axes(form, { incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 1e5] },
+          data.axis),
         bands: [{ series: [2, 3], fill: () => css(`${data.color}-band`) }],
         series: [
           {},
@@ -67,7 +68,8 @@ globalThis.turnwiseCharts = (() => {
       },
       tell: (at) => {
         const error = data.errors[at];
-        return `step ${plain(data.x[at])}: ${form(data.y[at])}${error === null ? "" : ` ± ${form(error)}`}`;
+        const place = `${data.axis.replace("training ", "")} ${plain(data.x[at])}`;
+        return `${place}: ${form(data.y[at])}${error === null ? "" : ` ± ${form(error)}`}`;
       },
       still: levels.map(([name, level]) => `- - ${name} ${form(level)}`).join("   "),
     };

@@ -159,7 +159,7 @@ const lanesOf = (found, conversation) => {
     });
     const shared = make("span", "shared");
     shared.style.width = `${(100 * lane.shared) / lane.tokens}%`;
-    bar.append(shared);
+    if (lane.shared) bar.append(shared);
     let told = `Segment ${number + 1}: ${count(lane.tokens)} tokens`;
     told += lane.parent === null ? ", nothing in common with those before"
       : `, the first ${count(lane.shared)} as in segment ${lane.parent + 1}`;

@@ -144,7 +144,7 @@ export const runView = async (root, parameters, signal) => {
     gpus.update(found.gpu_charts);
     ranks.replaceChildren(...(found.gpus.rows.length ? [table(found.gpus.head, found.gpus.rows,
       { classes: ["", "text", "", "", "", "text", "", "text"] })] : []));
-    times.update([found.ending_chart, found.time_chart].filter(Boolean));
+    times.update([found.ending_chart, found.time_chart, found.wait_chart].filter(Boolean));
     const { ledger } = found;
     const balance = make("p", ledger.balances ? "" : "bad", ledger.balances ? "It holds in every row."
       : "It does not hold in every row: no score here means anything until that is explained.");
@@ -157,6 +157,7 @@ export const runView = async (root, parameters, signal) => {
     more.replaceChildren(
       keyed(["ending", "training", "evaluation"], found.endings),
       keyed(["stage", "time", "share", "mean"], found.stages),
+      ...(found.waits.length ? [keyed(["an episode spends on", "mean"], found.waits)] : []),
       section("more", "Numbers", ...tables(found.measures, "What was measured"),
         ...tables(found.events, "What happened: stalls and requests"),
         ...tables(found.counted, "What the episodes counted"),
