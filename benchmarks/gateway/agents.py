@@ -143,7 +143,7 @@ async def main(count: int, turns: int, waves: int) -> None:
             assert trained == count * turns * len(ids), "every sampled token is trained once"
             print(
                 f"wave {number + 1}: {count} agents x {turns} turns in {spent:.0f} s, {cpu:.0f} s"
-                f" of the gateway's CPU; trained {trained} of {count * turns * len(ids)}; loop late by"
+                f" of the gateway's CPU; trained {trained} tokens, all; loop late by"
                 f" {late:.2f} s at most; {memory_mb():.0f} MB after it",
                 flush=True,
             )
