@@ -78,7 +78,6 @@ def test_a_run_on_a_cluster_says_why_it_can_not(run_dir: Path, capsys: Any) -> N
         for words, why in (
             (["eval", run_dir], "slime's driver evaluates at --eval-interval alone"),
             (["save", run_dir], "slime's driver saves at --save-interval alone"),
-            (["drop", run_dir, "t"], "slime's own data source deals the rows"),
             (["set", run_dir, "lr=1"], "Megatron's scheduler"),
             (["set", run_dir, "rollout-temperature=1"], "the trainer's ranks divide"),
         ):
