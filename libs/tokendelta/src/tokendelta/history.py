@@ -167,7 +167,10 @@ def key_of(message: Any, index: int) -> Key:
         return role, content
     try:
         rest = [
-            (name if type(name) is str else str(name), _spelled(value))
+            (
+                name if type(name) is str else str(name),
+                value if type(value) is str else _spelled(value),
+            )
             for name, value in message.items()
             if value is not None and name != "role" and name != "content"
         ]

@@ -132,16 +132,15 @@ class Gateway:
     async def _answer(self, http: web.Request, dialect: Any, record: Record) -> web.StreamResponse:
         request: Request = dialect.read(await _body(http))
         retry = http.headers.get("x-stainless-retry-count", "0") not in ("", "0")
+        if not request.stream:
+            given = await record.ask(request, retry=retry)
+            body = json.dumps(dialect.answer(request, given.answer)).encode()
+            response = web.Response(body=body, content_type="application/json")
+            await _deliver(http, response, given)
+            return response
         asking = asyncio.ensure_future(record.ask(request, retry=retry))
         try:
-            if request.stream:
-                return await self._stream(http, dialect, record, request, asking)
-            given = await asking
-            body = json.dumps(dialect.answer(request, given.answer)).encode()
-            response = web.StreamResponse(headers={"Content-Type": "application/json"})
-            response.content_length = len(body)
-            await _deliver(http, response, given, body)
-            return response
+            return await self._stream(http, dialect, record, request, asking)
         finally:
             asking.cancel()
 
@@ -208,14 +207,14 @@ _UNKNOWN = Refusal(401, "there is no such rollout, or it is over", code="invalid
 
 
 async def _deliver(
-    http: web.Request, response: web.StreamResponse, given: Given, body: bytes
+    http: web.Request, response: web.StreamResponse, given: Given, body: bytes = b""
 ) -> None:
-    """Writes an answer at once, and says whether the connection took all of it."""
+    """Writes an answer at once, in one piece with its head if it is not streamed, and says whether
+    the connection took all of it."""
     try:
         if not response.prepared:
             await response.prepare(http)
-        await response.write(body)
-        await response.write_eof()
+        await response.write_eof(body)
     except (OSError, asyncio.CancelledError):
         given.lost("the connection broke while the answer was sent")
         raise
