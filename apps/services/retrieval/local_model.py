@@ -97,8 +97,14 @@ def find_model(directory: Path) -> ModelFiles:
         chosen = "last"
     elif pooling and not pooling.get("pooling_mode_mean_tokens"):
         raise ConfigError(f"{FLAG} {directory}: 1_Pooling: mean, first and last token are known")
-    limit = _json(directory / "sentence_bert_config.json").get("max_seq_length", MAX_TOKENS)
-    return ModelFiles(directory.resolve().name, weights, tokenizer, chosen, int(limit))
+    found = _json(directory / "sentence_bert_config.json").get("max_seq_length")
+    limit = MAX_TOKENS if found is None else found
+    if type(limit) is not int or limit < 1:
+        raise ConfigError(
+            f"{FLAG} {directory}: sentence_bert_config.json: max_seq_length: expected a whole"
+            f" number above 0, found {limit!r:.40}"
+        )
+    return ModelFiles(directory.resolve().name, weights, tokenizer, chosen, limit)
 
 
 def _minilm() -> ModelFiles:

@@ -98,6 +98,12 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ConfigError, match="can't be read"):
         LocalEmbedder(find_model(tmp_path), batch=1)
+    lengths = tmp_path / "sentence_bert_config.json"
+    lengths.write_text('{"max_seq_length": null}')
+    assert find_model(tmp_path).max_tokens == 256
+    lengths.write_text('{"max_seq_length": "many"}')
+    with pytest.raises(ConfigError, match="max_seq_length: expected a whole number"):
+        find_model(tmp_path)
 
 
 @pytest.mark.parametrize(

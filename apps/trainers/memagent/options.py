@@ -46,7 +46,8 @@ class MemAgentOptions(MethodOptions):
     """Taken off the score for memories at their limit; in proportion for shorter ones."""
     step_credit: float = Field(default=0.0, ge=0)
     """What a turn earns beside the answer's reward for the share of the gold facts that its memory
-    holds and the one before did not; a row's `metadata.facts`, else its answers."""
+    holds and the one before did not; a row's `metadata.facts`, else its answers. Its size matters
+    only where rewards are not divided by the group's deviation."""
     callbacks: int = Field(default=0, ge=0)
     """Sections that are read once more after the last one, each found by BM25 with the problem and
     the memory."""

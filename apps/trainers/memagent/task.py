@@ -68,13 +68,16 @@ def to_task(row: Row) -> Task:
             f"{where}: metadata.context: expected the text to read, found {shown(context)};"
             " apps/trainers/memagent/data:prepare writes such rows"
         )
-    facts = row.metadata.get("facts", ())
+    # A table has null where a row has none.
+    facts = row.metadata.get("facts")
+    facts = () if facts is None else facts
     if not isinstance(facts, list | tuple) or not all(
         isinstance(fact, str) and normalise(fact) for fact in facts
     ):
         raise ConfigError(f"{where}: metadata.facts: expected texts, found {shown(facts)}")
     guessed = len(context) / CHARACTERS_A_TOKEN if isinstance(context, str) else 0.0
-    length = row.metadata.get("length", guessed)
+    length = row.metadata.get("length")
+    length = guessed if length is None else length
     if not isinstance(length, int | float) or isinstance(length, bool):
         raise ConfigError(f"{where}: metadata.length: expected a number, found {shown(length)}")
     return Task(

@@ -93,7 +93,8 @@ class Desk:
     Attributes:
         experts: By the names that tables call them.
         make_user: Makes the customer of a domain.
-        judge: Tells NL assertions; without it they are taken as met.
+        judge: Tells NL assertions; without it they are taken as met, and `assumed_assertions`
+            counts them.
     """
 
     experts: Experts
@@ -311,7 +312,9 @@ class _Run:
         if score.needs_nl and criteria is not None:
             assertions = criteria.nl_assertions
             met: Sequence[bool] = [True] * len(assertions)
-            if self.desk.judge is not None:
+            if self.desk.judge is None:
+                self.counts["assumed_assertions"] += len(assertions)
+            else:
                 async with crossing(Boundary.JUDGE):
                     shown = for_judge(self.environment.history)
                     met = await self.desk.judge.check(shown, assertions)

@@ -80,7 +80,8 @@ class ToolOrchestraOptions(MethodOptions):
     models: dict[str, ModelConfig] = Field(default_factory=dict)
     """Frozen models by the name that a table of experts calls them: [toolorchestra.models.NAME]."""
     judge_model: JudgeModelConfig | None = None
-    """Grades what the rule can't; without one such an answer counts as wrong."""
+    """Grades what the rule can't; without one such an answer counts as wrong, and what a customer's
+    task asserts in words as met (`assumed_assertions` counts it)."""
     judge: JudgeConfig = JudgeConfig()
     """How answers are graded."""
     table: tuple[Expert, ...] = ()

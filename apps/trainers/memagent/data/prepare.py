@@ -159,6 +159,7 @@ def prepare(argv: Sequence[str]) -> None:
         [locate(source, KINDS) for source in sources] for sources in (config.train, config.eval)
     )
     names = [path.stem for path in (*train, *evaluation)] + ["dev"] * bool(config.dev)
+    names += ["dropped"]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"train, eval: two files would be written to {twice}.jsonl; rename one")
     files = {path: without_copies(read_items(path)) for path in (*train, *evaluation)}

@@ -57,6 +57,11 @@ def test_a_row_that_is_no_task_is_refused_by_its_place(changes: Any) -> None:
         to_task(row(**changes))
 
 
+def test_facts_and_length_may_be_null_as_a_table_has_them() -> None:
+    task = to_task(row(metadata={"context": "Ann did.", "facts": None, "length": None}))
+    assert (task.facts, task.length) == ((), 2.0)
+
+
 def test_texts_with_more_sections_are_more_work() -> None:
     method = METHOD(METHOD.Options(chunk_tokens=10))
     said = [

@@ -217,6 +217,7 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
         [*train, "--tokens", "100"],
         [*train, "--known-model", "m"],
         ["--eval", train[1], "--dev", "1"],
+        ["--train", f"{write(tmp_path / 'dropped.json', [hotpot(0)])}"],
     ):
         with pytest.raises(ConfigError):
             prepare(argv)

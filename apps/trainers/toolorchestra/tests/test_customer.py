@@ -299,6 +299,8 @@ async def test_t17_nobody_judges_assertions_that_the_reward_does_not_count() -> 
         turns = (call(name, **arguments), "It is done.")
         episode = await serve(*turns, judge=Refusing(), criteria=criteria)
         assert episode.ending.label == label
+    assumed = await serve(*turns, criteria=criteria)
+    assert (assumed.score, assumed.metrics["assumed_assertions"]) == (1.0, 1.0)
 
 
 async def test_t18_what_was_communicated_is_matched_as_officially() -> None:

@@ -92,7 +92,8 @@ def credit_advantages(
 
     The k-th segments of a group's members are compared with each other, as their scores are: each
     loses the mean of the members that have a k-th one, and is divided by their deviation if asked.
-    So a reward for one turn says nothing about the turns around it, whatever those earn.
+    So a reward for one turn says nothing about the turns around it, whatever those earn. After the
+    division credits of half the size are the same.
 
     Args:
         credit_G: `Episode.credit` of each member, of any lengths.

@@ -107,6 +107,11 @@ def test_credit_at_a_place_sums_to_zero(credit_G: list[list[float]]) -> None:
         assert abs(sum(credit[place] for credit in found if len(credit) > place)) < 1e-9
 
 
+def test_divided_by_the_deviation_a_credits_size_does_not_matter() -> None:
+    small, large = (np.array(credit_advantages([[size], [0.0]])) for size in (0.1, 1.0))
+    assert np.abs(small - large).max() < 1e-3 < np.abs(large).min()
+
+
 def test_the_advantage_of_a_segment_is_its_episodes_and_its_own() -> None:
     segments: Any = (None, None)
     finished = Ending.finished()

@@ -146,6 +146,8 @@ async def test_a_dead_engine_is_the_engines_whatever_the_service_answers() -> No
     [
         ({"callback_url": "agents:8000"}, "http://HOST:PORT"),
         ({"callback_url": "file:///etc"}, "http://HOST:PORT"),
+        ({"callback_url": "http://[agents/run"}, "http://HOST:PORT"),
+        ({"callback_url": "http://agents:99999/run"}, "http://HOST:PORT"),
         ({"callback_url": "http://agents:8000/run"}, "give gateway-host"),
     ],
 )

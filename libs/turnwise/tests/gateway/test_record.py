@@ -164,6 +164,7 @@ async def test_an_aborted_turn_ends_the_rollout() -> None:
     async with serving(reply([], finish="abort")) as client:
         status, headers, _ = await client.post("chat/completions", {"messages": [USER]})
         assert status == 410 and headers["x-should-retry"] == "false" and client.record.aborted
+        assert client.record.info()["weight_versions"] == []
 
 
 async def test_the_names_of_fields_that_are_ignored_are_bounded() -> None:

@@ -185,6 +185,7 @@ def test_parquet_without_its_package_says_what_to_install(
         ("a.tsv", b"prompt\tlabel\nx\n", "a.tsv:2: has 1 columns, the first line names 2"),
         ("a.tsv", b"prompt\nx\n\xe9\n", "not UTF-8"),
         ("a.tsv", b'prompt\n"x" y\n', "a.tsv:2: no text with tabs"),
+        ("a.tsv", b"prompt\tprompt\nx\ty\n", "a.tsv:1: names the column 'prompt' twice"),
         ("a.csv", b"prompt,label", "pandas.read_csv("),
         ("a.json", b"[]", "pandas.read_json("),
         ("a.jsonl.gz", b"", "gunzip"),

@@ -21,8 +21,9 @@ from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EventRow, parse_row
 from turnwise.run.status import read_status
 from turnwise.run.watching import StatusWriter
-from turnwise.slime import control, rollout_log, train_data
+from turnwise.slime import control, dynamic_filter, generate, rollout_log, train_data
 from turnwise.slime.control import ClusterControl, control_of
+from turnwise.slime.hooks import read_row
 from turnwise.slime.shared import get_shared
 from turnwise.testing.servers import FakeSGLang
 
@@ -167,6 +168,10 @@ async def test_a_dropped_task_is_cancelled_before_it_begins_and_dropped_again_by
     }
     last = RunFolder(run_dir).metric_rows()[-2]
     assert last["ledger"]["cancelled"] >= 4 and last["groups_dropped"]["too_few_scored"] >= 1
+    # However many groups in a row are left out so, no service is gone.
+    left_out = next(group for group in source.get_samples(2) if read_row(group[0]).id == gone)
+    ended = [await generate(arguments, sample, {}) for sample in left_out]
+    assert not any(dynamic_filter(arguments, ended).keep for _ in range(20))
     for task in sorted(found._tasks - {gone}):
         ask(run_dir, make_request("drop", {task: ""}))
     found.look()

@@ -72,9 +72,15 @@ def check_callback(url: str, gateway_host: str, public_host: str | None) -> None
     Raises:
         ConfigError: no URL of HTTP, or a gateway that its host can't reach.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"callback-url {url!r}: give http://HOST:PORT/PATH or https://...")
+    wrong = f"callback-url {url!r}: give http://HOST:PORT/PATH or https://..."
+    try:
+        parts = urlsplit(url)
+        # A port that is no number, or too large, is said when it is asked for.
+        known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError as error:
+        raise ConfigError(f"{wrong} ({error})") from None
+    if not known or parts.hostname is None:
+        raise ConfigError(wrong)
     if is_loopback(gateway_host) and not is_loopback(parts.hostname) and public_host is None:
         raise ConfigError(
             f"callback-url {url}: an agent on {parts.hostname} can't reach a gateway that listens"

@@ -331,7 +331,9 @@ class Record:
         counts["cached_tokens"] += completion.cached_tokens
         counts["cut_turns"] += turn.finish == "length"
         counts["constrained_turns"] += request.schema is not None
-        self.weight_versions.add(completion.weight_version)
+        if turn.tokens:
+            # A request that was aborted while it waited says none.
+            self.weight_versions.add(completion.weight_version)
         if turn.finish != "stop":
             return
         counts["tool_calls"] += len(turn.calls)

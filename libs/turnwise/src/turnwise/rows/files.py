@@ -146,6 +146,8 @@ def _tsv(file: Path, part: slice) -> Iterator[Record]:
         with file.open(encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream, delimiter="\t", strict=True)
             head = next(rows, [])
+            if twice := next((name for name in head if head.count(name) > 1), None):
+                raise ConfigError(f"{file}:1: names the column {twice!r:.60} twice; rename one")
             numbered = ((rows.line_num, row) for row in rows if row)
             for number, row in _taken(numbered, part):
                 where = f"{file}:{number}"

@@ -191,13 +191,14 @@ class Accounts:
             self._ended[rollout_id].score = score
 
     def count_group(
-        self, drop: Drop | None, losses: Sequence[Mapping[str, str | None]], *, batch: int
+        self, drop: Drop | None, losses: Sequence[Mapping[str, str | None]] | None, *, batch: int
     ) -> None:
         """Counts a group that the filter looked at.
 
         Args:
             drop: Why it is left out.
-            losses: Of each member the `boundary` where it was lost and the `error`, or None.
+            losses: Of each member the `boundary` where it was lost and the `error`, or None. None
+                where somebody asked for the task to be dropped, which is nobody's fault.
             batch: Groups of a step.
 
         Raises:
@@ -205,6 +206,8 @@ class Accounts:
         """
         if drop is not None:
             self._dropped[drop.value] += 1
+        if losses is None:
+            return
         if self._lost_groups is None:
             self._lost_groups = LostGroups(batch)
         self._lost_groups.count(drop, losses)

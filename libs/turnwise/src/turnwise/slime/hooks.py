@@ -41,7 +41,7 @@ from turnwise.rows import Row
 from turnwise.run.jsonl import dump
 from turnwise.slime import accounts
 from turnwise.slime.replay import EpisodeReplay, ReplayEngine
-from turnwise.slime.samples import CREDIT, FACTS, REPLAY, to_samples
+from turnwise.slime.samples import CREDIT, DROPPED, FACTS, REPLAY, to_samples
 from turnwise.slime.settings import max_context_tokens, read_sampling
 from turnwise.slime.shared import Shared, close_shared, get_shared
 from turnwise.slime.training import mark_turns
@@ -87,7 +87,8 @@ async def generate(
         )
         policy = _with_replay(args, policy, sample, replay, rollout_id)
         if _is_dropped(shared, rollout, evaluation=evaluation):
-            episode, replay = unplayed(rollout, Ending.cancelled()), EpisodeReplay()
+            episode = replace(unplayed(rollout, Ending.cancelled()), info={DROPPED: True})
+            replay = EpisodeReplay()
         else:
             episode = await play(shared.method, rollout, policy)
         write = partial(to_samples, args, sample, profile=shared.profile, evaluation=evaluation)

@@ -28,7 +28,7 @@ from slime.rollout.filter_hub.base_types import (  # type: ignore[import-not-fou
 from turnwise.group import Drop, advantages, credit_advantages, drop_reason, scored_by_group, tells
 from turnwise.method import Method
 from turnwise.slime import accounts
-from turnwise.slime.samples import CREDIT, FACTS, read_episode, reward_for, score_of
+from turnwise.slime.samples import CREDIT, DROPPED, FACTS, read_episode, reward_for, score_of
 from turnwise.slime.shared import find_method
 
 GROUP_BASELINE = frozenset({"grpo", "gspo", "cispo", "reinforce_plus_plus_baseline"})
@@ -116,12 +116,11 @@ def dynamic_filter(args: Any, samples: list[Any], **kwargs: Any) -> Any:
 
 
 def _check_losses(args: Any, members: Sequence[Any], drop: Drop | None) -> None:
-    losses = [
-        {"boundary": facts["boundary"], "error": facts["error"]}
-        for one in members
-        if (facts := (one.metadata or {}).get(FACTS)) is not None
-    ]
-    accounts.TRAIN.count_group(drop, losses, batch=getattr(args, "rollout_batch_size", 0))
+    told = [facts for one in members if (facts := (one.metadata or {}).get(FACTS)) is not None]
+    losses = [{"boundary": facts["boundary"], "error": facts["error"]} for facts in told]
+    asked_for = any(facts["info"].get(DROPPED) for facts in told)
+    batch = getattr(args, "rollout_batch_size", 0)
+    accounts.TRAIN.count_group(drop, None if asked_for else losses, batch=batch)
 
 
 def _score_group(args: Any, rollouts: Sequence[Sequence[Any]]) -> None:

@@ -40,6 +40,8 @@ IntArray = NDArray[np.int32]
 FACTS = "turnwise"
 REPLAY = "turnwise_replay"
 CREDIT = "turnwise_credit"
+DROPPED = "dropped"
+"""In the info of an episode whose task somebody asked to drop."""
 TOP_P_KEYS = (
     ("top_p_token_ids", "top_p_token_offsets"),
     ("top_p_kept_token_ids", "top_p_kept_token_offsets"),
