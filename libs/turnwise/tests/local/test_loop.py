@@ -107,11 +107,11 @@ def rows(folder: RunFolder, kind: str) -> list[dict[str, Any]]:
 
 
 async def test_the_reward_rises_where_the_policy_can_earn_it(start: Any) -> None:
-    folder = await start(num_rollout=25, rollout_batch_size=8, n_samples_per_prompt=8, lr=1e-2)
+    folder = await start(num_rollout=8, rollout_batch_size=8, n_samples_per_prompt=8, lr=1e-2)
     rewards = [row["reward_mean"] for row in rows(folder, "train")]
-    assert np.mean(rewards[-5:]) > np.mean(rewards[:5]) + 0.2
+    assert np.mean(rewards[-3:]) > np.mean(rewards[:3]) + 1
     before, after = rows(folder, "eval")
-    assert after["reward_mean"] > before["reward_mean"] + 0.2
+    assert after["reward_mean"] > before["reward_mean"] + 2
 
 
 async def test_every_rollout_of_every_step_is_accounted_for(start: Any, tokenizer: Any) -> None:

@@ -131,20 +131,20 @@ async def test_rollouts_of_a_lagged_step_are_one_version_older_and_their_ratio_i
 
 async def test_a_policy_learns_with_a_lag_and_the_correction(start: Start) -> None:
     folder = await start(
-        **LAGGED, num_rollout=25, rollout_batch_size=8,
+        **LAGGED, num_rollout=8, rollout_batch_size=8,
         n_samples_per_prompt=8, lr=1e-2, n_samples_per_eval_prompt=4,
     )  # fmt: skip
     before, after = rows(folder, "eval")
-    assert after["reward_mean"] > before["reward_mean"] + 0.2
+    assert after["reward_mean"] > before["reward_mean"] + 2
 
 
 async def test_a_policy_learns_in_bfloat16(start: Start) -> None:
     folder = await start(
-        **ROUNDED, num_rollout=25, rollout_batch_size=8, n_samples_per_prompt=8,
+        **ROUNDED, num_rollout=8, rollout_batch_size=8, n_samples_per_prompt=8,
         lr=1e-2, n_samples_per_eval_prompt=4,
     )  # fmt: skip
     before, after = rows(folder, "eval")
-    assert after["reward_mean"] > before["reward_mean"] + 0.2
+    assert after["reward_mean"] > before["reward_mean"] + 2
 
 
 async def test_a_rollout_ahead_that_fails_ends_the_run_at_its_own_step(

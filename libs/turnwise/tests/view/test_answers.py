@@ -88,6 +88,14 @@ def test_another_key_of_that_name_is_no_call(tmp_path: Path, read: Any) -> None:
     assert shown(tmp_path, made)["calls"] == {}
 
 
+def test_spans_that_the_text_does_not_have_mark_nothing(tmp_path: Path) -> None:
+    error = {"kind": "k", "message": "m", "offset": 3}
+    read = [{"name": "a", "span": [0, 1000], "error": error}, {"name": "b", "span": [-5, 2]}]
+    message = {"role": "assistant", "turn": 0, "text": "abc", "read": read}
+    calls = shown(tmp_path, episode(transcript=(message,)))["calls"][0]
+    assert [one["parts"] for one in calls] == [["abc"], ["ab"]]
+
+
 def test_segments_are_drawn_with_what_they_share(tmp_path: Path) -> None:
     prompt = message("user", "Where is it?")
     first = segment(["Let me look.", "Sent."], prompt=prompt, environment=[message("user", "Yes")])
@@ -190,8 +198,10 @@ def test_options_that_the_command_line_changed_stand_beside_what_they_would_be(
     )
     assert found["changed"] == [("lr", "0.0003", "1e-06"), ("tau.more", "[1]", "null")]
     assert ("tau.env", "retail") in found["rows"]
-    (folder.path / "start.json").write_text("{torn")
-    assert "did not record" in run.shown()["config"]["told"]
+    deep = '{"method":"tau","file":null,"preset":true,"changed":{"a":' + "[" * 10_000
+    for broken in (b"{torn", b"\xff", deep.encode()):
+        (folder.path / "start.json").write_bytes(broken)
+        assert "did not record" in run.shown()["config"]["told"]
     assert msgspec.to_builtins(start)["changed"] == {"lr": 1e-06, "tau.more": None}
 
 
@@ -213,6 +223,8 @@ def test_the_gpus_are_told_from_slimes_numbers_and_from_the_memory_lines_of_its_
         "[Rank 0] Memory-Usage after onload: " + memory % 12,
         "[Rank 0] Memory-Usage odd: {'gpu': __import__('os')}",
         "[Rank 0] Memory-Usage odd: {'gpu': 'x', 'used_GB': 'much'}",
+        "[Rank 0] Memory-Usage odd: {'gpu': 'x', 'used_GB': %s}" % ("9" * 400),
+        "[Rank 0] Memory-Usage odd: {'gpu': 'x', []: 1}",
     ]
     log = folder.logs / "job.log"
     log.write_text("\n".join(lines) + "\n[Rank 9] Memory-Usage torn: {'gpu'")
@@ -240,4 +252,4 @@ def test_torchs_memory_on_this_machines_gpu_is_a_curve(tmp_path: Path) -> None:
         folder.append_metrics(as_row(train_row(step=step, **how)))
     (chart,) = ViewedRun("tau-run", folder.path).shown()["gpu_charts"]
     assert chart["title"] == "GPU memory, GB"
-    assert chart["data"]["levels"] or chart["data"]["y"] == [1.0, 2.0]
+    assert chart["data"]["y"] == [1.0, 2.0] and chart["data"]["levels"] == {"expected": 3.0}

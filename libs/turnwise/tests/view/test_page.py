@@ -131,16 +131,15 @@ async def tab_to(page: Page, selector: str) -> None:
     raise AssertionError(f"no Tab reaches {selector}")
 
 
-@pytest.mark.parametrize("dark", [False, True])
 async def test_a_run_is_paused_changed_and_resumed_by_keyboard_alone_on_a_phone(
-    tmp_path: Path, dark: bool
+    tmp_path: Path,
 ) -> None:
     folder = run_folder(tmp_path / "runs", ended=False)
     state = "document.querySelector('#status .note').innerText"
     status = "document.querySelector('#status').innerText"
     with answering(folder.path) as run:
         async with looking(tmp_path, token="secret") as (page, url):
-            await page.resize(390, 844, dark=dark)
+            await page.resize(390, 844)
             await page.open(f"{url}/?token=secret#run?run=tau-run")
             await page.until(f"{state}.startsWith('running on local')")
             await tab_to(page, "[data-command=pause]")
@@ -167,8 +166,15 @@ async def test_a_run_is_paused_changed_and_resumed_by_keyboard_alone_on_a_phone(
             await page.press("Tab")
             assert "Stop for good?" not in await page.text("#status")
             assert await page.value("document.documentElement.scrollWidth") <= 390
-            for width, height, contrast in await page.value(SEEN):
-                assert 0 < width <= 390 and height >= 36 and contrast >= 4.5
+            papers = set()
+            for dark in (False, True):
+                await page.resize(390, 844, dark=dark)
+                papers.add(await page.value("getComputedStyle(document.body).backgroundColor"))
+                controls = await page.value(SEEN)
+                assert controls
+                for width, height, contrast in controls:
+                    assert 0 < width <= 390 and height >= 36 and contrast >= 4.5
+            assert len(papers) == 2
         asked = [(one.command, *one.arguments.items()) for one in run.taken]
         assert asked == [
             ("pause",),

@@ -70,5 +70,5 @@ def read_start(run_dir: Path) -> Start | None:
     """None where the run has written none, as those of earlier versions, or it can't be read."""
     try:
         return msgspec.json.decode((run_dir / NAME).read_bytes(), type=Start)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, ValueError, RecursionError):
         return None

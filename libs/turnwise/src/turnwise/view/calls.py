@@ -58,7 +58,7 @@ def _shown(attempt: _Attempt, text: str) -> dict[str, Any]:
     if error is not None and error.offset is not None:
         at = error.offset
         place = len(text.encode("utf-8", "replace")[:at].decode("utf-8", "ignore"))
-        fault = place if start <= place < stop else -1
+        fault = place if start <= place < min(stop, len(text)) else -1
     end = min(stop, max(start, fault) + MAX_CALL)
     parts = (
         [text[start:end]] if fault < 0 else [text[start:fault], text[fault], text[fault + 1 : end]]

@@ -71,19 +71,26 @@ class GpuMemory:
             return
         try:
             said = ast.literal_eval(found[3])
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             return
         number = int(found[1])
-        used = said.get("used_GB") if isinstance(said, dict) else None
-        if not isinstance(used, int | float):
+        used = _number(said.get("used_GB")) if isinstance(said, dict) else None
+        if used is None:
             return
         if number not in self._ranks and len(self._ranks) >= MAX_RANKS:
             return
         rank = self._ranks.setdefault(number, _Rank())
         rank.last = (found[2], said)
-        rank.most = max(rank.most, (float(used), found[2]))
+        rank.most = max(rank.most, (used, found[2]))
 
 
 def _gb(said: Mapping[str, object], name: str) -> str:
-    value = said.get(name)
-    return f"{value:.1f} GB" if isinstance(value, int | float) else "-"
+    value = _number(said.get(name))
+    return "-" if value is None else f"{value:.1f} GB"
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:
+        return None
