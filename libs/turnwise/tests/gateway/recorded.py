@@ -110,8 +110,12 @@ COMMANDS = (
     Play(
         client="codex",
         stream=True,
-        says=_runs("exec_command", cmd="echo {}"),
-        segments=((0, 1, 2),),
+        says=(
+            *_runs("exec_command", cmd="echo {}")[:2],
+            call("multi_agent_v1__close_agent", target="nobody"),
+            "Grass.",
+        ),
+        segments=((0, 1, 2, 3),),
     ),
     Play(
         client="opencode",
