@@ -111,6 +111,8 @@ async def test_an_engines_fault_is_the_engines_through_every_dialect(
         assert ending(record).label == DONE and [status for status, _, _ in answers] == [200, 200]
         (sample,) = record.samples().samples
         assert same(sample, undisturbed), name
+        versions = {1, 2} if name in VICTIMS and "weights" in fault.name else {1}
+        assert record.weight_versions == versions
     for name in VICTIMS if fault.ends != DONE else ():
         record, answers = found[name]
         ended = ending(record)

@@ -192,6 +192,7 @@ async def test_a_command_runs_in_a_workspace_without_our_secrets(
 async def test_a_command_that_fails_is_lost(script: str, said: str) -> None:
     episode = await run(made(Commanded, script=script))
     assert episode.ending.boundary is Boundary.HARNESS and said in str(episode.ending.error)
+    assert episode.score is None and not episode.segments
 
 
 async def test_a_command_that_is_not_there_is_lost() -> None:
