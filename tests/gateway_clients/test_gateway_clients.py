@@ -112,9 +112,6 @@ model_provider = "gateway"
 web_search = "disabled"
 check_for_update_on_startup = false
 
-[features]
-multi_agent = false
-
 [analytics]
 enabled = false
 

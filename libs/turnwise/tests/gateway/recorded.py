@@ -110,8 +110,12 @@ COMMANDS = (
     Play(
         client="codex",
         stream=True,
-        says=_runs("exec_command", cmd="echo {}"),
-        segments=((0, 1, 2),),
+        says=(
+            *_runs("exec_command", cmd="echo {}")[:2],
+            call("multi_agent_v1__close_agent", target="nobody"),
+            "Grass.",
+        ),
+        segments=((0, 1, 2, 3),),
     ),
     Play(
         client="opencode",
@@ -129,6 +133,7 @@ def check(play: Play, record: Record, engine: ScriptedEngine) -> None:
     assert record.counts["replays"] == (play.lose is not None)
     found = record.samples()
     assert found.dropped == () and len(found.samples) == len(play.segments)
+    assert sum(sample.weight for sample in found.samples) == 1
     for sample, turns in zip(found.samples, play.segments, strict=True):
         trained = sample.loss_mask == 1
         ids = [token for turn in turns for token in replies[turn].ids]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from turnwise.gateway.responses import read
 from turnwise.testing import call, decode, fail, say
 
 from gateway.client import TOOLS, USER, Client, events, serving
@@ -22,6 +23,12 @@ MESSAGES_TOOLS = [
     }
 ]
 RESPONSES_TOOLS = [{"type": "function", **FUNCTION}]
+NAMESPACE = {
+    "type": "namespace",
+    "name": "agents",
+    "description": "Others.",
+    "tools": [{"type": "function", **FUNCTION}, {"type": "function", "name": "stop"}],
+}
 
 
 def of_chat(body: Any, answer: Any) -> list[Any]:
@@ -134,6 +141,24 @@ async def test_responses_streams_what_it_answers() -> None:
         assert [event["item"]["id"] for event in added] == [one["id"] for one in answer["output"]]
 
 
+async def test_a_function_of_a_namespace_is_called_by_both_names_and_known_again() -> None:
+    text = call("agents__look", at="a") + call("look", at="b")
+    async with serving(text, "Done.") as client:
+        body = {"input": [USER], "tools": [NAMESPACE, *RESPONSES_TOOLS]}
+        _, _, data = await client.post("responses", body)
+        said = json.loads(data)["output"]
+        named = [(item.get("namespace"), item["name"]) for item in said]
+        assert named == [("agents", "look"), (None, "look")]
+        status, _, _ = await client.post(
+            "responses", {**body, "input": of_responses([USER], {"output": said})}
+        )
+        assert status == 200 and len(client.record.samples().samples) == 1
+        first, second = (decode(made.prompt_ids) for made in client.engine.calls)
+        assert "agents__look agents__stop look" in first and text in second
+        (shown,) = [tool for tool in read(body).tools if tool["function"]["name"] == "agents__look"]
+        assert shown["function"]["description"] == "Others.\n\nLooks."
+
+
 @pytest.mark.parametrize(
     ("path", "field", "body"),
     [
@@ -157,6 +182,12 @@ async def test_responses_streams_what_it_answers() -> None:
         ("responses", "previous_response_id", {"input": "x", "previous_response_id": "resp_1"}),
         ("responses", "text.format", {"input": "x", "text": {"format": {"type": "json_object"}}}),
         ("responses", "tools[0]", {"input": "x", "tools": [{"type": "web_search"}]}),
+        (
+            "responses",
+            "tools[0].tools[0]",
+            {"input": "x", "tools": [{"type": "namespace", "name": "n", "tools": [{"type": "x"}]}]},
+        ),
+        ("responses", "tools", {"input": "x", "tools": [NAMESPACE, NAMESPACE]}),
         ("responses", "input[0]", {"input": [{"type": "item_reference", "id": "x"}]}),
         ("responses", "input", {"input": []}),
     ],

@@ -153,6 +153,24 @@ async def test_a_turn_under_a_grammar_is_served_and_not_trained(
         assert client.record.metrics()["constrained_turns"] == 1
 
 
+@pytest.mark.parametrize(
+    ("path", "choice", "tool"),
+    [
+        ("chat/completions", "required", TOOLS[0]),
+        ("responses", "required", {"type": "function", "name": "look", "parameters": SCHEMA}),
+        ("messages", {"type": "any"}, {"name": "look", "input_schema": SCHEMA}),
+    ],
+)
+async def test_a_call_that_is_demanded_is_sampled_freely_and_counted_where_none_came(
+    path: str, choice: Any, tool: Any
+) -> None:
+    async with serving("No.", call("look", at="a")) as client:
+        for _ in range(2):
+            await stopped(client, path, tool_choice=choice, tools=[tool])
+        assert client.record.metrics()["unmet_tool_choice"] == 1
+        assert client.record.metrics()["constrained_turns"] == 0
+
+
 async def test_a_grammar_beside_tools_is_refused_for_no_call_could_be_made() -> None:
     async with serving("never") as client:
         client.engine.takes_grammar = True

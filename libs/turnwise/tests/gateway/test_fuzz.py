@@ -20,7 +20,7 @@ KEYS = (
     " tool_use_id max_tokens stream stream_options model n stop reasoning_content summary thinking"
     " tool_use tool_result function_call function_call_output message reasoning user assistant"
     " tool auto none required object string stop stop_sequences logprobs include response_format"
-    " json_schema schema json_object output_config format encrypted_content signature"
+    " json_schema schema json_object output_config format encrypted_content signature namespace"
 ).split()
 LEAVES = [
     None, True, False, 0, 1, -1, 1.5, 10**400, float("nan"), "", "hi", "{}", "[1]", "\ud800",
@@ -81,7 +81,10 @@ def body(draw: random.Random) -> Any:
                 {"role": "user", "content": "hi"}, mused, item,
                 {"type": "function_call_output", "call_id": "c", "output": "x"},
             ],
-            "tools": [{"type": "function", "name": "look", "parameters": schema}],
+            "tools": [
+                {"type": "function", "name": "look", "parameters": schema},
+                {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "look"}]},
+            ],
             "include": ["message.output_text.logprobs"], "text": {"format": {"type": "text"}},
         }),
     }  # fmt: skip

@@ -192,6 +192,24 @@ async def test_a_command_runs_in_a_workspace_without_our_secrets(
 async def test_a_command_that_fails_is_lost(script: str, said: str) -> None:
     episode = await run(made(Commanded, script=script))
     assert episode.ending.boundary is Boundary.HARNESS and said in str(episode.ending.error)
+    assert episode.score is None and not episode.segments
+
+
+@pytest.mark.parametrize(
+    ("options", "script", "said"),
+    [
+        ({"command_memory_mb": 200}, "b = bytearray(2**30)", "MemoryError"),
+        ({"command_cpu_s": 1}, "while True: pass", "XCPU"),
+    ],
+)
+async def test_a_command_keeps_its_limits_or_is_lost(
+    options: dict[str, int], script: str, said: str
+) -> None:
+    within = {"command_memory_mb": 500, "command_cpu_s": 60}
+    assert (await run(made(Commanded, within), "one")).score == 1.0
+    episode = await run(made(Commanded, options, script=script))
+    assert episode.ending.boundary is Boundary.HARNESS and said in str(episode.ending.error)
+    assert episode.score is None
 
 
 async def test_a_command_that_is_not_there_is_lost() -> None:

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 import numpy as np
+import pytest
 from turnwise.episode import Boundary, Limit
-from turnwise.gateway import Bounds
+from turnwise.gateway import Bounds, chat
 from turnwise.rollout import derive_seed
 from turnwise.testing import call, decode, fail, reply, say
 
@@ -67,24 +68,65 @@ async def test_a_marked_retry_gets_the_same_answer_without_sampling() -> None:
 
 
 async def test_the_same_request_without_a_mark_is_a_second_sample() -> None:
-    async with serving("one", "two") as client:
+    async with serving("", "two") as client:
+        assert (await client.chat([USER]))["content"] == "", "which some agents ask again for"
         await client.chat([USER])
-        await client.chat([USER])
-        assert trained(client) == ["one<|im_end|>", "two<|im_end|>"]
+        assert trained(client) == ["<|im_end|>", "two<|im_end|>"]
         weights = [sample.weight for sample in client.record.samples().samples]
         assert abs(sum(weights) - 1) < 1e-9
 
 
-async def test_requests_at_the_same_time_each_stand_behind_their_own_prompt() -> None:
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
+async def test_requests_at_the_same_time_each_stand_behind_their_own_prompt(
+    order: list[int],
+) -> None:
     def answer(prompt: Any) -> Any:
-        name = decode(prompt).split("<|im_end|>")[0][-1]
-        return say(f"to {name}", delay_s=0.05 * (5 - int(name)))
+        name = decode(prompt).split("<|im_end|>")[-2][-1]
+        if not name.isdigit():
+            return say("one")
+        return say(f"to {name}", delay_s=0.02 * (1 + order.index(int(name))))
 
     async with serving(answer) as client:
-        asked = [[{"role": "user", "content": f"I am {i}"}] for i in range(5)]
-        messages = await asyncio.gather(*(client.chat(one) for one in asked))
+        begun = [USER, await client.chat([USER])]
+        asking = []
+        for i in range(5):
+            history = [*begun, {"role": "user", "content": f"I am {i}"}]
+            asking.append(asyncio.create_task(client.chat(history)))
+            while len(client.engine.calls) < i + 2:
+                await asyncio.sleep(0.001)
+        messages = await asyncio.gather(*asking)
         assert [one["content"] for one in messages] == [f"to {i}" for i in range(5)]
-        assert trained(client) == [f"to {i}<|im_end|>" for i in range(5)]
+        first, *others = (f"to {i}<|im_end|>" for i in range(5))
+        assert trained(client) == [f"one<|im_end|>{first}", *others]
+        for i, sample in enumerate(client.record.samples().samples):
+            assert f"I am {i}<|im_end|>\n<|im_start|>assistant\nto {i}" in decode(sample.ids)
+
+
+SAID = {"role": "assistant", "content": "I saw grass."}
+SUMMARY = {"role": "user", "content": "So far: grass."}
+SYSTEM = {"role": "system", "content": "You look."}
+OTHER_HISTORIES: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "a text that was cut down": ([USER, {**SAID, "content": "I saw"}, USER], {}),
+    "a summary": ([SUMMARY], {}),
+    "a turn left out": ([USER, {"role": "user", "content": "Call a tool."}], {}),
+    "another system prompt": ([SYSTEM, USER, SAID, USER], {}),
+    "other tools": ([USER, SAID, USER], {"tools": TOOLS}),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_HISTORIES)
+async def test_another_history_has_a_segment_of_its_own_and_goes_on_there(name: str) -> None:
+    history, fields = OTHER_HISTORIES[name]
+    async with serving("I saw grass.", "Done.", "Yes.") as client:
+        await client.chat([USER])
+        message = await client.chat(history, **fields)
+        await client.chat([*history, message, USER], **fields)
+        assert trained(client) == ["I saw grass.<|im_end|>", "Done.<|im_end|>Yes.<|im_end|>"]
+        shown = decode(client.engine.calls[1].prompt_ids)
+        assert ("I saw grass." in shown) is (SAID in history)
+        assert all(one["content"] in shown for one in history)
+        assert sum(sample.weight for sample in client.record.samples().samples) == 1
+        assert client.record.metrics()["forks"] == 0
 
 
 async def test_a_client_that_leaves_cancels_its_sampling_and_nothing_of_it_is_trained() -> None:
@@ -110,6 +152,34 @@ async def test_a_retry_within_the_grace_joins_the_turn_under_way() -> None:
         await asyncio.gather(asking, return_exceptions=True)
         assert (await client.chat([USER]))["content"] == "slow"
         assert len(client.engine.calls) == 1 and trained(client) == ["slow<|im_end|>"]
+
+
+async def test_a_marked_retry_joins_a_turn_whose_first_client_still_waits() -> None:
+    async with serving(say("slow", delay_s=0.2)) as client:
+        first = asyncio.create_task(client.chat([USER]))
+        while not client.engine.calls:
+            await asyncio.sleep(0.01)
+        mark = {"x-stainless-retry-count": "1"}
+        _, _, data = await client.post("chat/completions", {"messages": [USER]}, headers=mark)
+        assert json.loads(data)["choices"][0]["message"] == await first
+        assert len(client.engine.calls) == 1 and trained(client) == ["slow<|im_end|>"]
+
+
+async def test_an_answer_that_was_cut_comes_again_for_an_unmarked_request_streamed_or_not() -> None:
+    async with serving("one") as client:
+        given = await client.record.ask(chat.read({"messages": [USER], "stream": True}))
+        given.lost("the stream was cut")
+        assert (await client.chat([USER]))["content"] == "one"
+        assert len(client.engine.calls) == 1 and trained(client) == ["one<|im_end|>"]
+
+
+async def test_a_history_that_holds_a_turn_whose_stream_was_cut_goes_on_behind_it() -> None:
+    async with serving("one", "two") as client:
+        given = await client.record.ask(chat.read({"messages": [USER], "stream": True}))
+        given.lost("the stream was cut")
+        assert client.record.samples().dropped[0].reason == "undelivered"
+        await client.chat([USER, {"role": "assistant", "content": "one"}, USER])
+        assert trained(client) == ["one<|im_end|>two<|im_end|>"]
 
 
 async def test_a_dead_engine_loses_the_rollout_and_no_retry_is_asked_for() -> None:
@@ -149,6 +219,9 @@ async def test_a_turn_that_is_cut_says_so_and_the_clients_bound_counts() -> None
         _, _, data = await client.post("chat/completions", body)
         choice = json.loads(data)["choices"][0]
         assert choice["finish_reason"] == "length" and choice["message"]["content"] == "fo"
+        await client.chat([USER, choice["message"], {"role": "user", "content": "go on"}])
+        assert "assistant\nfo<|im_end|>" in decode(client.engine.calls[1].prompt_ids)
+        assert trained(client) == ["fofour<|im_end|>"], "the end that was put back is no action"
 
 
 async def test_calls_that_can_not_be_read_stay_in_the_text() -> None:

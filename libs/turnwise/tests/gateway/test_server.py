@@ -6,11 +6,12 @@ import asyncio
 import json
 from typing import Any
 
+import aiohttp
 import pytest
 from turnwise.gateway import Bounds, Gateway
-from turnwise.testing import call, say
+from turnwise.testing import ScriptedEngine, byte_policy, call, say
 
-from gateway.client import TOOLS, USER, Client, events, serving
+from gateway.client import TOOLS, USER, Client, events, rollout, serving
 
 
 async def refused(client: Client, body: Any) -> tuple[int, str]:
@@ -81,7 +82,7 @@ async def test_long_bodies_are_refused() -> None:
         assert (await refused(client, {"messages": [USER] * 100}))[0] == 413
 
 
-async def test_a_wrong_secret_and_a_rollout_that_is_over_are_refused_alike() -> None:
+async def test_a_wrong_secret_is_refused() -> None:
     async with serving("one") as client:
         good = client.url
         client.url = good[:-4] + "AAAA"
@@ -90,6 +91,19 @@ async def test_a_wrong_secret_and_a_rollout_that_is_over_are_refused_alike() -> 
         status, _, _ = await client.post("chat/completions", {"messages": [USER]})
         assert status == 404
         assert client.record.metrics()["requests"] == 0
+
+
+async def test_a_rollout_that_is_over_is_refused_and_its_record_stays() -> None:
+    engine = ScriptedEngine([say("one"), say("two")])
+    policy = byte_policy(engine)
+    async with Gateway() as gateway, aiohttp.ClientSession() as http:
+        async with gateway.rollout(policy, rollout()) as (url, over):
+            await Client(http, url, over, engine).chat([USER])
+        kept = over.metrics()
+        async with gateway.rollout(policy, rollout()) as (other, beside):
+            assert other != url
+            assert (await refused(Client(http, url, over, engine), {"messages": [USER]}))[0] == 401
+            assert over.metrics() == kept and not beside.metrics()["requests"]
 
 
 async def test_it_listens_on_this_machine_alone() -> None:

@@ -16,6 +16,34 @@ TERM_GRACE_S = 2.0
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "VIRTUAL_ENV")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLimits:
+    """What each process of a command may take; None sets no bound.
+
+    Attributes:
+        memory_mb: MiB of data, its heap and what it maps for itself alone.
+        cpu_s: Seconds of processor time.
+    """
+
+    memory_mb: int | None = None
+    cpu_s: int | None = None
+
+    def around(self, command: Sequence[str]) -> Sequence[str]:
+        """The command as a shell begins it within these limits, which it can't raise again."""
+        told = []
+        if self.memory_mb is not None:
+            told.append(f"ulimit -d {self.memory_mb * 1024}")
+        if self.cpu_s is not None:
+            # A second between the signal that says what happened and the one that can't be ignored.
+            told.append(f"ulimit -S -t {self.cpu_s} && ulimit -H -t {self.cpu_s + 1}")
+        if not told:
+            return command
+        return ["/bin/sh", "-c", " && ".join((*told, 'exec "$@"')), "sh", *command]
+
+
+_NO_LIMITS = CommandLimits()
+
+
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """What a command left behind that ended by itself with status 0.
@@ -54,7 +82,10 @@ def client_environment(base_url: str, workspace: Path) -> dict[str, str]:
 
 
 async def run_command(
-    command: Sequence[str], workspace: Path, environment: Mapping[str, str]
+    command: Sequence[str],
+    workspace: Path,
+    environment: Mapping[str, str],
+    limits: CommandLimits = _NO_LIMITS,
 ) -> CommandResult:
     """Runs a command to its end. Cancelled, it ends with everything that it started.
 
@@ -63,7 +94,7 @@ async def run_command(
     """
     try:
         process = await asyncio.create_subprocess_exec(
-            *command,
+            *limits.around(command),
             cwd=workspace,
             env=dict(environment),
             stdin=asyncio.subprocess.DEVNULL,

@@ -44,7 +44,7 @@ SERVED = (
         responses=("tools",),
         messages=("tools",),
         says="function tools, shown by the chat template in the client's order and spelling;"
-        " others: 400",
+        " of a `namespace` (Responses) each function as `NAMESPACE__NAME`; others: 400",
     ),
     Served(
         chat=("tool_choice",),

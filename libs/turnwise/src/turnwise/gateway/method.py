@@ -41,7 +41,7 @@ from turnwise.episode import (
     crossing,
 )
 from turnwise.gateway.callback import Callback, check_callback
-from turnwise.gateway.command import client_environment, run_command
+from turnwise.gateway.command import CommandLimits, client_environment, run_command
 from turnwise.gateway.record import Record
 from turnwise.gateway.server import Gateway
 from turnwise.gateway.turns import Bounds
@@ -72,6 +72,11 @@ class HarnessOptions(MethodOptions):
     """Seconds for the agent; one that takes longer is lost."""
     reward_deadline_s: float = Field(default=60.0, gt=0)
     """Seconds for the reward function."""
+    command_memory_mb: int | None = Field(default=None, ge=1)
+    """MiB of data that each process of a command may take. Where not given nothing bounds it."""
+    command_cpu_s: int | None = Field(default=None, ge=1)
+    """Seconds of processor time for each process of a command; one that takes more is ended. Where
+    not given nothing bounds it."""
     limit_score: float = 0.0
     """The score where the agent fails because the policy ran into a bound."""
 
@@ -109,7 +114,10 @@ class Harness(Method[HarnessOptionsT, TaskT]):
             workspace = Path(folder)
             await asyncio.to_thread(self.prepare, task, workspace)
             environment = client_environment(base_url, workspace)
-            result = await run_command(self.command(task), workspace, environment)
+            limits = CommandLimits(
+                memory_mb=self.options.command_memory_mb, cpu_s=self.options.command_cpu_s
+            )
+            result = await run_command(self.command(task), workspace, environment, limits)
             return await self._grade(task, result)
 
     def command(self, task: TaskT) -> Sequence[str]:

@@ -1,11 +1,13 @@
 """OpenAI's Responses: a body becomes a request, a turn becomes an answer. No I/O.
 
-Neighbouring items of the assistant are one turn: its reasoning, its text and its calls.
+Neighbouring items of the assistant are one turn: its reasoning, its text and its calls. A function
+of a namespace is shown to the model as `NAMESPACE__NAME`, and its calls say both names apart.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +26,7 @@ from turnwise.gateway.requests import (
     positive,
     schema_of,
     strings_of,
+    text_in,
     text_of,
     truth,
     with_tool_names,
@@ -41,12 +44,11 @@ def read(body: Mapping[str, Any]) -> Request:
     """
     own, ignored = fields.sort(body, "responses")
     shape = object_of(body.get("text") or {}, "text")
-    tools = list_of(body.get("tools") or [], "tools", MAX_TOOLS)
     parse, demands = chat.tool_choice(body.get("tool_choice"), ("required",))
     model = body.get("model")
     return Request(
         messages=with_tool_names(_messages(body)),
-        tools=[_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)],
+        tools=_tools(body.get("tools")),
         parse=parse,
         demands_call=demands,
         max_tokens=positive(body.get("max_output_tokens"), "max_output_tokens"),
@@ -94,8 +96,11 @@ def _add(messages: list[dict[str, Any]], item: dict[str, Any], where: str) -> No
             shown = "system" if role == "developer" else role
             messages.append({"role": shown, "content": text})
     elif kind == "function_call":
+        name = text_of(item.get("name"), f"{where}.name")
+        if item.get("namespace") is not None:
+            name = _qualified(text_of(item["namespace"], f"{where}.namespace"), name)
         function = {
-            "name": text_of(item.get("name"), f"{where}.name"),
+            "name": name,
             "arguments": text_of(item.get("arguments"), f"{where}.arguments"),
         }
         called = text_of(item.get("call_id"), f"{where}.call_id")
@@ -135,16 +140,64 @@ def _turn(messages: list[dict[str, Any]], handle: str) -> dict[str, Any]:
     return messages[-1]
 
 
-def _tool(tool: Any, where: str) -> dict[str, Any]:
+def _tools(value: Any) -> list[dict[str, Any]]:
+    given = list_of(value or [], "tools", MAX_TOOLS)
+    made = [one for i, tool in enumerate(given) for one in _functions(tool, f"tools[{i}]")]
+    if any(tool["type"] == "namespace" for tool in given):
+        counts = Counter(tool["function"]["name"] for tool in made)
+        name, count = counts.most_common(1)[0] if counts else ("", 0)
+        if count > 1:
+            raise Refusal(
+                400,
+                f"tools: {count} functions are shown to this model as {name!r:.80}",
+                code="unsupported_value",
+                field="tools",
+            )
+    return list_of(made, "tools", MAX_TOOLS)
+
+
+def _functions(tool: Any, where: str) -> list[dict[str, Any]]:
+    """The function, or those of a namespace; what is said of that stands before its first one."""
     tool = object_of(tool, where)
+    if tool.get("type") != "namespace":
+        return [_function(tool, where, "function or namespace")]
+    namespace = text_in(tool, "name", where)
+    told = text_of(tool.get("description") or "", f"{where}.description")
+    made = []
+    for k, inner in enumerate(list_of(tool.get("tools"), f"{where}.tools", MAX_TOOLS)):
+        place = f"{where}.tools[{k}]"
+        one = _function(object_of(inner, place), place, "function")
+        function = one["function"]
+        function["name"] = _qualified(namespace, function["name"])
+        if told and not k:
+            function["description"] = f"{told}\n\n{function.get('description', '')}".rstrip()
+        made.append(one)
+    return made
+
+
+def _function(tool: dict[str, Any], where: str, kinds: str) -> dict[str, Any]:
     if tool.get("type") != "function":
         raise Refusal(
             400,
-            f"{where}: only tools of type function, found {tool.get('type')!r:.40}",
+            f"{where}: only tools of type {kinds}, found {tool.get('type')!r:.40}",
             code="unsupported_value",
             field=where,
         )
     return function_tool(tool, where, "parameters")
+
+
+def _qualified(namespace: str, name: str) -> str:
+    return f"{namespace}__{name}"
+
+
+def _apart(request: Request) -> dict[str, tuple[str, str]]:
+    """Namespace and name of each function that stands in one, by the name that the model knows."""
+    return {
+        _qualified(tool["name"], inner["name"]): (tool["name"], inner["name"])
+        for tool in request.raw.get("tools") or ()
+        if tool["type"] == "namespace"
+        for inner in tool["tools"]
+    }
 
 
 def answer(request: Request, found: Answer) -> dict[str, Any]:
@@ -155,7 +208,7 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
         **_head(request, found),
         "status": status,
         "incomplete_details": {"reason": "max_output_tokens"} if found.cut else None,
-        "output": _items(found, status),
+        "output": _items(request, found, status),
         "usage": {
             "input_tokens": read,
             "input_tokens_details": {"cached_tokens": 0},
@@ -254,7 +307,7 @@ def _head(request: Request, found: Answer) -> dict[str, Any]:
     }
 
 
-def _items(found: Answer, status: str) -> list[dict[str, Any]]:
+def _items(request: Request, found: Answer, status: str) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     thought = found.message.get("reasoning_content")
     if thought:
@@ -267,9 +320,13 @@ def _items(found: Answer, status: str) -> list[dict[str, Any]]:
         part = {"type": "output_text", "text": text, "annotations": [], "logprobs": scores}
         said = {"role": "assistant", "status": status, "content": [part]}
         items.append({"id": f"msg_{found.id}", "type": "message", **said})
+    apart = _apart(request)
     for call in found.calls:
         named = {"id": f"fc_{call['id'][5:]}", "type": "function_call", "call_id": call["id"]}
-        items.append({**named, **call["function"], "status": "completed"})
+        item = {**named, **call["function"], "status": "completed"}
+        if item["name"] in apart:
+            item["namespace"], item["name"] = apart[item["name"]]
+        items.append(item)
     return items
 
 
