@@ -173,6 +173,27 @@ async def test_an_answer_that_was_cut_comes_again_for_an_unmarked_request_stream
         assert len(client.engine.calls) == 1 and trained(client) == ["one<|im_end|>"]
 
 
+async def test_a_stream_whose_connection_breaks_comes_again_without_sampling() -> None:
+    async with serving("one") as client:
+        # The answer repeats it, so that no buffer holds the answer whole.
+        body = {"input": "x", "stream": True, "metadata": {"a": "x" * 8_000_000}}
+        host, port = client.url.split("/")[2].split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        data = json.dumps(body).encode()
+        path = client.url.split(port, 1)[1]
+        head = f"POST {path}/v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}"
+        writer.write(f"{head}\r\n\r\n".encode() + data)
+        while not client.record.counts["turns"]:
+            await asyncio.sleep(0.01)
+        writer.transport.abort()
+        async with asyncio.timeout(30):
+            while client.record.tree.samples().dropped[0].detail == "delivery was not confirmed":
+                await asyncio.sleep(0.01)
+        status, _, again = await client.post("responses", {**body, "stream": False})
+        assert status == 200 and json.loads(again)["output"][0]["content"][0]["text"] == "one"
+        assert len(client.engine.calls) == 1 and trained(client) == ["one<|im_end|>"]
+
+
 async def test_a_history_that_holds_a_turn_whose_stream_was_cut_goes_on_behind_it() -> None:
     async with serving("one", "two") as client:
         given = await client.record.ask(chat.read({"messages": [USER], "stream": True}))

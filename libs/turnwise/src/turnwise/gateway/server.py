@@ -141,6 +141,10 @@ class Gateway:
         asking = asyncio.ensure_future(record.ask(request, retry=retry))
         try:
             return await self._stream(http, dialect, record, request, asking)
+        except asyncio.CancelledError:
+            if asking.done() and not asking.cancelled() and asking.exception() is None:
+                asking.result().lost("the client left")
+            raise
         finally:
             asking.cancel()
 
