@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -91,8 +90,3 @@ def workload(turns: int, seed: int = 1) -> Workload:
         scores = [-rnd.random() for _ in ids]
         rows.append((ids, scores, {"role": "assistant", "content": text}, answer))
     return Workload(tokenizer, opening, tools, rows)
-
-
-def messages_of(load: Workload) -> Sequence[dict[str, Any]]:
-    """The whole conversation."""
-    return [*load.opening, *(m for _, _, said, answer in load.turns for m in (said, answer))]

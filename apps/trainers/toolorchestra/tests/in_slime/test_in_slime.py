@@ -9,49 +9,20 @@ commit is in `turnwise/slime/README.md`.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from turnwise.testing.slime_checkout import CHECKOUT, run_contract_tests, run_in_slime
 
 HERE = Path(__file__).parent
 TESTS = HERE.parents[4] / "libs/turnwise/tests"
-CHECKOUT = os.environ.get("SLIME_CHECKOUT")
+PATH = (HERE, TESTS / "slime/real", TESTS)
 
 pytestmark = pytest.mark.skipif(CHECKOUT is None, reason="SLIME_CHECKOUT names no folder")
 
-CONTRACTS = {
-    "CUSTOM_GENERATE_FUNCTION_PATH": "generate",
-    "CUSTOM_RM_PATH": "reward_func",
-    "DYNAMIC_SAMPLING_FILTER_PATH": "dynamic_filter",
-    "CUSTOM_ROLLOUT_LOG_FUNCTION_PATH": "rollout_log",
-    "CUSTOM_EVAL_ROLLOUT_LOG_FUNCTION_PATH": "eval_log",
-    "CUSTOM_REWARD_POST_PROCESS_PATH": "post_process_rewards",
-}
-
-
-def run(*words: str, **environment: str) -> str:
-    """A process whose path holds slime itself; its output, or a failure that shows it."""
-    assert CHECKOUT is not None
-    ours = [path for path in sys.path if path and not path.endswith("slime_standin")]
-    path = [CHECKOUT, str(HERE), str(TESTS / "slime/real"), str(TESTS), *ours]
-    done = subprocess.run(
-        [os.environ.get("SLIME_PYTHON", sys.executable), *words],
-        cwd=CHECKOUT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), **environment},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
-    return done.stdout
-
 
 def test_training_abort_and_evaluation_run_in_slimes_own_code() -> None:
-    seen = json.loads(run(str(HERE / "rollouts.py")))
+    seen = json.loads(run_in_slime(str(HERE / "rollouts.py"), path=PATH))
     assert (seen["training"]["rollouts"], seen["training"]["lost"]) == (24, 0)
     assert seen["with losses"]["lost"] > 0
     assert set(seen["with losses"]["lost by"]) == {"engine"}
@@ -63,8 +34,4 @@ def test_training_abort_and_evaluation_run_in_slimes_own_code() -> None:
 
 
 def test_slimes_contract_tests_pass_with_our_hooks() -> None:
-    # Imported first, so that the tests put no stub in place of what the hooks need.
-    words = ["-c", "import transformers, ray, pytest, sys; sys.exit(pytest.main(sys.argv[1:]))"]
-    words += ["-q", "-p", "no:cacheprovider", "tests/plugin_contracts"]
-    paths = {f"SLIME_CONTRACT_{name}": f"contract.{hook}" for name, hook in CONTRACTS.items()}
-    assert " passed" in run(*words, **paths)
+    assert " passed" in run_contract_tests("contract", PATH)
