@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import tokendelta
 from turnwise.conversation import Conversation, Overflow, ToolCall, Turn
 from turnwise.conversation.clock import play_within
+from turnwise.conversation.recorded import Recorded
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, Ending, Limit
 from turnwise.models.client import ChatClient
 from turnwise.models.config import ChatConfig
@@ -140,6 +143,16 @@ async def test_fresh_turns_are_segments_of_one_episode_whose_weights_sum_to_one(
     for row in rows:
         start, stop = row["span"]
         assert row["content"] in decode(segments[row["segment"]].ids[start:stop])
+
+
+def test_what_is_dropped_or_rewritten_is_told_by_the_conversations_turns() -> None:
+    dropped = tokendelta.SampleSet((), (tokendelta.Drop(1, 0, 1, "header replaced"),))
+    session = SimpleNamespace(
+        samples=lambda: dropped, rewrites=[tokendelta.Rewrite(1, "history", True)]
+    )
+    recorded = Recorded([cast(Any, SimpleNamespace(session=session, numbers=[0, 2]))])
+    assert [drop["turn"] for drop in recorded.dropped] == [2]
+    assert [rewrite["turn"] for rewrite in recorded.rewrites] == [2]
 
 
 async def test_a_prompt_of_ids_reaches_the_engine_and_the_segment_as_it_is() -> None:
