@@ -1,7 +1,8 @@
 """Agents of other libraries, installed from their packages, against a gateway on this machine.
 
 TURNWISE_RECORD_CORPUS=FOLDER writes what passes into that folder. The agents that are programs of
-their own are played where TURNWISE_CODEX and TURNWISE_OPENCODE name them.
+their own are played where TURNWISE_CODEX, TURNWISE_OPENCODE, TURNWISE_CLAUDE and TURNWISE_MINI
+name them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 from gateway.client import Client, serving
 from gateway.recorded import COMMANDS, PLAYS, Play, Tap, check, write
+from turnwise.gateway.command import client_environment
 from turnwise.testing import fail
 
 ROOT = Path(__file__).parents[2]
@@ -150,6 +152,19 @@ def opencode(home: Path, url: str) -> list[str]:
     return ["run", "--pure", "--auto", "--title", "title"]
 
 
+def claude(home: Path, url: str) -> list[str]:
+    """The same of Claude Code, which finds the rest in `client_environment`."""
+    return ["-p", "--model", "policy", "--allowedTools", "Bash", "--"]
+
+
+def mini(home: Path, url: str) -> list[str]:
+    """The same of mini-swe-agent, which takes litellm's names of models."""
+    return ["-m", "openai/policy", "-y", "--exit-immediately", "-t"]
+
+
+SETTINGS = {"codex": codex, "opencode": opencode, "claude": claude, "mini": mini}
+
+
 @pytest.mark.parametrize("play", COMMANDS, ids=lambda play: play.client)
 async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Path) -> None:
     variable = f"TURNWISE_{play.client.upper()}"
@@ -160,7 +175,7 @@ async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Pat
     home.mkdir()
     work.mkdir()
     async with serving(*play.replies()) as client, Tap(client.url) as tap:
-        settings = {"codex": codex, "opencode": opencode}[play.client](home, tap.url)
+        settings = SETTINGS[play.client](home, tap.url)
         process = await asyncio.create_subprocess_exec(
             program,
             *settings,
@@ -170,12 +185,13 @@ async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Pat
             stderr=subprocess.STDOUT,
             cwd=work,
             env={
-                "HOME": str(home),
-                "PATH": os.environ["PATH"],
-                "NO_PROXY": "127.0.0.1",
+                **client_environment(tap.url, home),
                 "KEY": "none",
                 "OPENCODE_DISABLE_AUTOUPDATE": "1",
                 "OPENCODE_DISABLE_MODELS_FETCH": "1",
+                "MSWEA_CONFIGURED": "true",
+                "MSWEA_COST_TRACKING": "ignore_errors",
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             },
         )
         said, _ = await asyncio.wait_for(process.communicate(), 300)
