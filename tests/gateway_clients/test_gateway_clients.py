@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -22,30 +21,11 @@ from gateway.recorded import COMMANDS, PLAYS, Play, Tap, check, write
 from turnwise.gateway.command import client_environment
 from turnwise.testing import fail
 
-ROOT = Path(__file__).parents[2]
-LOCK = ROOT / "third_party/python/clients.lock"
 DRIVE = Path(__file__).with_name("drive.py")
 CLIENTS = sorted({play.client for play in PLAYS})
 # For an engine that fails at once.
 REFUSED = tuple(Play(client=name, says=(), segments=()) for name in CLIENTS)
 Played = tuple[dict[str, Any], Client, Tap]
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with what the lock names, and nothing of ours."""
-    given = os.environ.get("TURNWISE_CLIENTS_PYTHON")
-    if given:
-        return Path(given)
-    folder = tmp_path_factory.mktemp("clients")
-    base = Path(sys.base_prefix) / f"bin/python3.{sys.version_info.minor}"
-    if subprocess.run([base, "-c", "import ensurepip"], capture_output=True).returncode:
-        pytest.skip(f"{base} has no ensurepip")
-    subprocess.run([base, "-m", "venv", folder], check=True)
-    pip = [folder / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
-    done = subprocess.run([*pip, "-r", LOCK], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return folder / "bin/python"
 
 
 async def play_all(python: Path, home: Path) -> dict[str, Played]:
