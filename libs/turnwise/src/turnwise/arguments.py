@@ -134,6 +134,8 @@ class _Reader:
         self._path = path
         for key, value in load_toml(path).items():
             section = self._section(key)
+            if section and not isinstance(value, Mapping) and not field_name(self._models[""], key):
+                raise ConfigError(f"{path}: {key}: must be a section, [{key}], found {value!r:.80}")
             if section is not None and isinstance(value, Mapping):
                 found = field_names(self._models[section], value, f"{path}: [{key}] ")
             else:
@@ -180,16 +182,22 @@ class _Reader:
 
     def _name(self, section: str, place: Place) -> str:
         """What to call a wrong value: the option, or the file and its key."""
-        own = (section, *place)
+        own = _dashed((section, *place))
+        flags = {_dashed(one): flag for one, flag in self._flags.items()}
         for size in range(len(own), 1, -1):
-            if own[:size] in self._flags:
-                return self._flags[own[:size]]
-        key = ".".join(part.replace("_", "-") for part in (section, *place) if part)
+            if own[:size] in flags:
+                return flags[own[:size]]
+        key = ".".join(part for part in own if part)
         if not place:
-            return f"{self._path}: " if self._path is not None and not self._flags else ""
-        if any(own[: len(one)] == one for one in self._in_file):
+            of_flags = any(one[0] == section for one in flags)
+            return f"{self._path}: " if self._path is not None and not of_flags else ""
+        if any(own[: len(one)] == one for one in map(_dashed, self._in_file)):
             return f"{self._path}: {key}"
         return f"--{key}"
+
+
+def _dashed(place: Place) -> Place:
+    return tuple(part.replace("_", "-") for part in place)
 
 
 def split_words(argv: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -8,6 +8,7 @@ line into a model; precedence is command line, file, default.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +20,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 MAX_NAMES = 16
 """So many names are listed where none is near: more of them hide what was wrong."""
 
+_ALLOWED = re.compile(r"'([^']*)'")
+
 
 class ConfigError(ValueError):
     """What a person asked for can't be done as asked; the message says what to change."""
 
     invalid: ValidationError | None = None
     """What the validation of a model found."""
+    model: type[BaseModel] | None = None
+    """That model."""
 
 
 class Config(BaseModel):
@@ -38,8 +43,8 @@ class Config(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            refusal = ConfigError(explain(error))
-            refusal.invalid = error
+            refusal = ConfigError(explain(error, model=type(self)))
+            refusal.invalid, refusal.model = error, type(self)
             raise refusal from None
 
 
@@ -159,16 +164,27 @@ def build(model: type[ModelT], values: Mapping[str, Any], name: Callable[[Place]
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(explain(error, name)) from None
+        raise ConfigError(explain(error, name, model=model)) from None
 
 
-def explain(error: ValidationError, name: Callable[[Place], str] | None = None) -> str:
-    """The first thing that a validation found, in one line."""
-    first = error.errors(include_url=False)[0]
+def explain(
+    error: ValidationError,
+    name: Callable[[Place], str] | None = None,
+    *,
+    model: type[BaseModel] | None = None,
+) -> str:
+    """The first thing that a validation found, in one line.
+
+    Args:
+        error: Of the validation.
+        name: What to call the value at a place; its dashed key where None.
+        model: What was validated.
+    """
+    first = _first(error)
     place = tuple(str(part) for part in first["loc"])
     inner = first.get("ctx", {}).get("error")
     while isinstance(inner, ConfigError) and inner.invalid is not None:
-        first = inner.invalid.errors(include_url=False)[0]
+        first, model = _first(inner.invalid), inner.model
         place += tuple(str(part) for part in first["loc"])
         inner = first.get("ctx", {}).get("error")
     key = ".".join(map(_dashed, place)) if name is None else name(place)
@@ -178,7 +194,22 @@ def explain(error: ValidationError, name: Callable[[Place], str] | None = None) 
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         message, found = "is needed", ""
+    elif first["type"] == "extra_forbidden" and model is not None and len(first["loc"]) == 1:
+        message, found = (
+            f"unknown key; {nearest(_dashed(place[-1]), map(_dashed, model.model_fields))}",
+            "",
+        )
+    elif first["type"] == "literal_error":
+        allowed = _ALLOWED.findall(first["ctx"]["expected"])
+        if near := difflib.get_close_matches(str(first["input"]), allowed, n=1):
+            found += f"; did you mean {near[0]!r}?"
     return f"{f'{key}: ' if place else key}{message}{found}"
+
+
+def _first(error: ValidationError) -> Any:
+    """What is to be told of it: a misspelt key before the one that is missing for that."""
+    found = error.errors(include_url=False)
+    return next((one for one in found if one["type"] == "extra_forbidden"), found[0])
 
 
 def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
