@@ -106,7 +106,8 @@ def parse_sections(
     given = named_option(argv, "--config")
     path = Path(given) if given is not None else default_file
     if path is not None:
-        reader.read_file(path)
+        flag = "--config" if given is not None else f"the preset of {prog},"
+        reader.read_file(path, flag, None if default_file is None else default_file.parent)
     for name, words in split_words(argv):
         reader.read_option(name, words)
     return reader.built()
@@ -130,9 +131,9 @@ class _Reader:
         self._in_file: set[Place] = set()
         self._flags: dict[Place, str] = {}
 
-    def read_file(self, path: Path) -> None:
+    def read_file(self, path: Path, flag: str, presets: Path | None) -> None:
         self._path = path
-        for key, value in load_toml(path).items():
+        for key, value in load_toml(path, flag, presets).items():
             section = self._section(key)
             if section and not isinstance(value, Mapping) and not field_name(self._models[""], key):
                 raise ConfigError(f"{path}: {key}: must be a section, [{key}], found {value!r:.80}")

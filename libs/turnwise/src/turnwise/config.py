@@ -60,18 +60,42 @@ Place = tuple[str, ...]
 """Field names from the outermost model to a value."""
 
 
-def load_toml(path: Path, flag: str = "--config") -> dict[str, Any]:
+def load_toml(path: Path, flag: str = "--config", presets: Path | None = None) -> dict[str, Any]:
     """A TOML file as it stands.
+
+    Args:
+        path: The file.
+        flag: Who named it, for errors: an option, or `the preset of tau`.
+        presets: A folder whose files are told of where there is no such file.
 
     Raises:
         ConfigError: it can't be read, or is no TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        found = f"{flag} {path}: {error.strerror}{_files(path, presets)}"
+        raise ConfigError(found) from None
     except OSError as error:
         raise ConfigError(f"{flag} {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:
+        what = "TOML" if isinstance(error, tomllib.TOMLDecodeError) else "TOML, which is UTF-8"
+        raise ConfigError(f"{path}: not valid {what}: {error}") from None
+    except RecursionError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _files(path: Path, presets: Path | None) -> str:
+    """A hint at the files that there are, for one that is not."""
+    own = sorted((path if path.is_dir() else path.parent).glob("*.toml"))
+    others = sorted(presets.glob("*.toml")) if presets is not None else []
+    for folder in (own, others):
+        by_name = {one.stem: one for one in folder}
+        if near := difflib.get_close_matches(path.name.removesuffix(".toml"), by_name, n=1):
+            return f"; did you mean {by_name[near[0]]}?"
+    found = own if path.is_dir() and own else others or own
+    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    return f"; there are {', '.join(map(str, found[:MAX_NAMES]))}{more}" if found else ""
 
 
 def field_names(model: type[BaseModel], data: Mapping[str, Any], where: str = "") -> dict[str, Any]:

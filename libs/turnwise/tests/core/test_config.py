@@ -110,9 +110,31 @@ def test_a_required_option_that_is_not_given_is_named() -> None:
         parse_args(Evaluate, [], prog="e", description="E.")
 
 
-def test_a_missing_file_is_named() -> None:
-    with pytest.raises(ConfigError, match="absent.toml: No such file"):
-        parse("--config", "absent.toml")
+def test_a_missing_file_is_told_as_it_was_named_with_the_files_that_there_are(
+    tmp_path: Path,
+) -> None:
+    presets = tmp_path / "presets"
+    presets.mkdir()
+    for name in ("laptop.toml", "large.toml"):
+        presets.joinpath(name).touch()
+
+    def refusal(*argv: str, default: str = "laptop.toml") -> str:
+        with pytest.raises(ConfigError) as caught:
+            parse_sections(
+                Train, {}, argv, prog="my:train", description="", default_file=presets / default
+            )
+        return str(caught.value)
+
+    both = f"there are {presets}/laptop.toml, {presets}/large.toml"
+    absent = tmp_path / "absent.toml"
+    assert refusal("--config", str(absent)) == (
+        f"--config {absent}: No such file or directory; {both}"
+    )
+    assert refusal("--config", "larg").endswith(f"; did you mean {presets}/large.toml?")
+    assert refusal("--config", str(presets)) == f"--config {presets}: Is a directory; {both}"
+    assert refusal(default="none.toml").startswith(
+        f"the preset of my:train, {presets}/none.toml: No such file or directory; {both}"
+    )
 
 
 @pytest.mark.parametrize(

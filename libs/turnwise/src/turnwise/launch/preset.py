@@ -160,7 +160,8 @@ def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = 
     Raises:
         ConfigError: naming file or flag, what was found and what is allowed.
     """
-    data = load_toml(path)
+    local = find_method(method).preset if method is not None else None
+    data = load_toml(path, presets=None if local is None else local.parent)
     method = method or _only_method(data, path)
     cls = find_method(method)
     own = {"method": "method", method_name(cls): "method", method: "method"}
