@@ -26,7 +26,7 @@ from apps.trainers.tau.options import TauOptions
 from apps.trainers.tau.synthetic import Case, CaseEnvironment, CaseUser, make_case
 from apps.trainers.tau.tokenizer import CHAT_TEMPLATE
 
-MAX_CONTEXT_TOKENS = 1024
+MAX_CONTEXT_TOKENS = 2048
 OPTIONS = TauOptions(prompt="compact", user=UserConfig(strategy="offline"))
 _CHUNK = 100
 

@@ -35,6 +35,8 @@ def load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, gguf_file=_FILE)
     tokenizer.chat_template = (files("turnwise.local") / "chatml_tools.jinja").read_text("utf-8")
     config: Any = AutoConfig.from_pretrained(folder, gguf_file=_FILE)
+    # GGUF keeps it in float32, and slime compares it with Megatron's 1e-5.
+    config.rms_norm_eps = float(f"{config.rms_norm_eps:.6g}")
     # `from_pretrained` reads a GGUF file only where accelerate is installed, and needs it for
     # nothing: the tensors are read and set here.
     make: Any = AutoModelForCausalLM
