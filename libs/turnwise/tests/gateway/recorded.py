@@ -102,9 +102,8 @@ def _runs(name: str, **arguments: str) -> tuple[str, ...]:
 
 def _plays() -> Iterable[Play]:
     apart: dict[str, Any] = {
-        # Its history shows calls and results as text: no turn comes back as it was said.
-        "smolagents": {"says": ENDS_BY_CALL, "segments": ((0,), (1,), (2,), (3,))},
-        "smolagents_code": {"says": CODES, "stops": True, "segments": ((0,), (1,), (2,), (3,))},
+        "smolagents": {"says": ENDS_BY_CALL},
+        "smolagents_code": {"says": CODES, "stops": True},
         "agents_scout": {"says": SENDS_A_SCOUT, "segments": ((0, 3), (1, 2))},
     }
     for client in (
