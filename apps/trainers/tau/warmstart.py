@@ -100,8 +100,10 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     model, tokenizer = _start(config)
     _log(f"tokenizer of {len(tokenizer)} tokens {time.perf_counter() - started:.0f} s")
     learnt = _learn(config, model, tokenizer, device, started) if config.replay_steps else {}
+    unused = {"hf_checkpoint"} if config.hf_checkpoint is None else FROM_SCRATCH
+    kept = config.model_dump(mode="json", exclude={"out", "workers", "config", *unused})
     figures = {
-        "settings": config.model_dump(mode="json", exclude={"out", "workers", "config"}),
+        "settings": kept,
         "parameters": model.num_parameters(),
         **learnt,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",

