@@ -8,12 +8,15 @@
 4. Weights (bf16), tokenizer, chat template and `warmstart.json` with every setting and figure are
    written to a folder that AutoModelForCausalLM and AutoTokenizer load.
 
-With `--hf-checkpoint` a model that is there already replays the expert: nothing of step 1 and no
-copying. `--replay-steps 0` writes it as it is: of `smollm2` that makes a folder for slime.
-
 No real task, and no order or customer of the database, is seen. On a CPU the result is the same
 for the same settings; a GPU adds up in another order. Minutes on one GPU, hours on two cores.
 With its defaults this is the recipe of the shipped policy.
+
+    ./pants run apps/trainers/tau:warmstart -- --hf-checkpoint smollm2 --dialogues 4000 \
+        --replay-steps 200 --learning-rate 2e-4 --out runs/smollm2
+
+goes on from a policy that is there, with its tokenizer and its chat template: step 3 is the replay
+alone. What it shows the policy are the tools and the form of a task, with the expert's mistakes.
 """
 
 from __future__ import annotations
@@ -26,11 +29,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from transformers import PreTrainedTokenizerFast
 from turnwise.arguments import parse_args
 from turnwise.command import PreflightError, run_command
-from turnwise.config import CommandConfig, ConfigError
+from turnwise.config import CommandConfig
 from turnwise.local.demonstrations import Demonstrations
 from turnwise.local.policy import load_policy
 from turnwise.local.supervised import Schedule, refuse_existing, save_policy
@@ -42,10 +45,8 @@ from apps.trainers.tau.tokenizer import VOCAB_SIZE, train_tokenizer
 
 MAX_CORPUS_CASES = 2_000
 """Cases that the tokenizer is learned from; more of them add no new words."""
-FROM_SCRATCH = frozenset(
-    ("hidden_size", "layers", "vocab_size", "copy_steps", "copy_rows", "copy_learning_rate")
-)
-"""Options that mean nothing beside `hf_checkpoint`."""
+NEW = "hidden_size layers vocab_size copy_steps copy_rows copy_learning_rate".split()
+"""Options of a policy that is made from nothing."""
 
 
 class WarmstartConfig(CommandConfig):
@@ -53,8 +54,8 @@ class WarmstartConfig(CommandConfig):
 
     out: Path = Path("runs/policy")
     """Folder for the policy; must not exist yet."""
-    hf_checkpoint: str | None = None
-    """What replays the expert in place of a model from scratch: a folder, or `smollm2`."""
+    hf_checkpoint: str | None = Field(default=None, min_length=1)
+    """Go on from this policy, a folder or `smollm2`; a new one is made where not given."""
     seed: int = Field(default=1, ge=0)
     """Fixes cases, weights and order of the data."""
     dialogues: int = Field(default=100_000, ge=1)
@@ -73,7 +74,7 @@ class WarmstartConfig(CommandConfig):
     """Sequences of 64 tokens a step in it."""
     copy_learning_rate: float = Field(default=4e-3, gt=0)
     """Peak learning rate of the copying phase."""
-    replay_steps: int = Field(default=5_000, ge=0)
+    replay_steps: int = Field(default=5_000, ge=1)
     """Optimiser steps of the replay phase."""
     batch_tokens: int = Field(default=32_768, ge=1_024)
     """Tokens a step in it, padding included."""
@@ -84,61 +85,38 @@ class WarmstartConfig(CommandConfig):
     workers: int = Field(default=1, ge=1)
     """Processes that play the cases."""
 
+    @model_validator(mode="after")
+    def _check_shape(self) -> WarmstartConfig:
+        fields = type(self).model_fields
+        given = [name for name in NEW if getattr(self, name) != fields[name].default]
+        if self.hf_checkpoint is not None and given:
+            raise ValueError(
+                f"{given[0].replace('_', '-')} is for a new policy, and hf-checkpoint names one"
+                " that is there"
+            )
+        return self
+
 
 def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     """Makes the policy; returns the figures that are written to `warmstart.json`.
 
     Raises:
-        ConfigError: the output folder exists, `hf_checkpoint` can't be a policy, or an option of a
-            model from scratch stands beside it.
+        ConfigError: the output folder exists, or the policy to go on from is none.
         PreflightError: a GPU was asked for and there is none.
     """
     refuse_existing(config.out)
     device = _device(config.device)
     torch.use_deterministic_algorithms(True, warn_only=True)
     started = time.perf_counter()
-    model, tokenizer = _start(config)
-    _log(f"tokenizer of {len(tokenizer)} tokens {time.perf_counter() - started:.0f} s")
-    learnt = _learn(config, model, tokenizer, device, started) if config.replay_steps else {}
-    unused = {"hf_checkpoint"} if config.hf_checkpoint is None else FROM_SCRATCH
-    kept = config.model_dump(mode="json", exclude={"out", "workers", "config", *unused})
-    figures = {
-        "settings": kept,
-        "parameters": model.num_parameters(),
-        **learnt,
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
-        "torch": torch.__version__,
-        "wall_s": round(time.perf_counter() - started),
-    }
-    save_policy(model, tokenizer, config.out, figures)
-    _log(f"policy of {model.num_parameters()} parameters in {config.out}")
-    return figures
-
-
-def _start(config: WarmstartConfig) -> tuple[Any, Any]:
-    """The model that is trained, on the CPU, and its tokenizer."""
-    if config.hf_checkpoint is None:
-        count = min(MAX_CORPUS_CASES, config.dialogues)
-        texts = corpus(derive_seed(config.seed, "tokenizer"), count)
+    model: Any = None
+    if config.hf_checkpoint is not None:
+        loaded = load_policy(config.hf_checkpoint)
+        model, tokenizer = loaded.model, loaded.tokenizer
+    else:
+        seed = derive_seed(config.seed, "tokenizer")
+        texts = corpus(seed, min(MAX_CORPUS_CASES, config.dialogues))
         tokenizer = train_tokenizer(texts, vocab_size=config.vocab_size)
-        seed = derive_seed(config.seed, "weights")
-        model = build_model(
-            tokenizer, hidden_size=config.hidden_size, layers=config.layers, seed=seed
-        )
-        return model, tokenizer
-    for name in sorted(config.model_fields_set & FROM_SCRATCH):
-        raise ConfigError(
-            f"--{name.replace('_', '-')}: is of a model from scratch; leave it out, or"
-            " --hf-checkpoint"
-        )
-    policy = load_policy(config.hf_checkpoint)
-    return policy.model, policy.tokenizer
-
-
-def _learn(
-    config: WarmstartConfig, model: Any, tokenizer: Any, device: torch.device, started: float
-) -> dict[str, Any]:
-    """Plays the cases and trains on them; the figures of both."""
+    _log(f"tokenizer of {len(tokenizer)} tokens {time.perf_counter() - started:.0f} s")
     demonstrations = record(
         tokenizer,
         seed=derive_seed(config.seed, "demonstrations"),
@@ -150,46 +128,48 @@ def _learn(
         f"{len(demonstrations)} demonstrations, {len(demonstrations.ids)} tokens, "
         f"{demonstrations.flawed.mean():.3f} with a mistake {time.perf_counter() - started:.0f} s"
     )
-    # Those who play are forks of this process, which has not touched the GPU so far.
-    model.to(device)
-    copy_accuracy, replay_accuracy = _train(config, model, tokenizer, demonstrations)
-    return {
+    accuracies = {}
+    if model is None:
+        model = build_model(
+            tokenizer,
+            hidden_size=config.hidden_size,
+            layers=config.layers,
+            seed=derive_seed(config.seed, "weights"),
+        )
+        accuracies["copy_accuracy"] = _copy(config, model.to(device), tokenizer)
+    accuracies["replay_accuracy"] = _replay(config, model.to(device), demonstrations)
+    figures = {
+        "settings": config.model_dump(mode="json", exclude={"out", "workers", "config"}),
+        "parameters": model.num_parameters(),
         "tokens": len(demonstrations.ids),
-        "copy_accuracy": copy_accuracy,
-        "replay_accuracy": replay_accuracy,
+        **accuracies,
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "torch": torch.__version__,
+        "wall_s": round(time.perf_counter() - started),
     }
+    save_policy(model, tokenizer, config.out, figures)
+    _log(f"policy of {model.num_parameters()} parameters in {config.out}")
+    return figures
 
 
-def _train(
-    config: WarmstartConfig,
-    model: Any,
-    tokenizer: PreTrainedTokenizerFast,
-    demonstrations: Demonstrations,
-) -> tuple[float | None, float]:
-    """Both phases, or the second alone for a model that can read; their accuracies at the end."""
-    copy_accuracy = None
-    if config.hf_checkpoint is None:
-        copying = Schedule(
-            steps=config.copy_steps,
-            learning_rate=config.copy_learning_rate,
-            seed=derive_seed(config.seed, "copy"),
-        )
-        copy_accuracy = train_copying(
-            model,
-            copying,
-            reserved=len(tokenizer.added_tokens_decoder),
-            rows=config.copy_rows,
-            log=_log,
-        )
-    replay = Schedule(
+def _copy(config: WarmstartConfig, model: Any, tokenizer: PreTrainedTokenizerFast) -> float:
+    schedule = Schedule(
+        steps=config.copy_steps,
+        learning_rate=config.copy_learning_rate,
+        seed=derive_seed(config.seed, "copy"),
+    )
+    reserved = len(tokenizer.added_tokens_decoder)
+    return train_copying(model, schedule, reserved=reserved, rows=config.copy_rows, log=_log)
+
+
+def _replay(config: WarmstartConfig, model: Any, demonstrations: Demonstrations) -> float:
+    schedule = Schedule(
         steps=config.replay_steps,
         learning_rate=config.learning_rate,
         seed=derive_seed(config.seed, "replay"),
     )
-    replay_accuracy = train_replay(
-        model, replay, demonstrations, batch_tokens=config.batch_tokens, log=_log
-    )
-    return copy_accuracy, replay_accuracy
+    batch = config.batch_tokens
+    return train_replay(model, schedule, demonstrations, batch_tokens=batch, log=_log)
 
 
 def _device(name: str) -> torch.device:

@@ -190,20 +190,20 @@ def test_the_same_settings_give_the_same_policy_on_a_cpu(tmp_path: Path) -> None
     assert saved["settings"]["dialogues"] == 30 and "out" not in saved["settings"]
 
 
-def test_a_model_that_is_there_replays_the_expert_with_its_own_tokenizer(tmp_path: Path) -> None:
+def test_a_policy_that_is_there_is_gone_on_from(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     warmstart(WarmstartConfig(out=tmp_path / "a", **TINY))
-    given: dict[str, Any] = {"hf_checkpoint": str(tmp_path / "a"), "device": "cpu"}
-    with pytest.raises(ConfigError, match="--layers: is of a model from scratch"):
-        warmstart(WarmstartConfig(out=tmp_path / "b", layers=2, **given))
-    few: dict[str, Any] = {"dialogues": 30, "replay_steps": 3, "batch_tokens": 1_024, "seed": 2}
-    learnt = warmstart(WarmstartConfig(out=tmp_path / "b", **few, **given))
-    assert learnt["copy_accuracy"] is None and learnt["replay_accuracy"] >= 0
-    assert digest(tmp_path / "b") != digest(tmp_path / "a")
-    same = (tmp_path / "a/tokenizer.json").read_bytes()
-    assert (tmp_path / "b/tokenizer.json").read_bytes() == same
-    warmstart(WarmstartConfig(out=tmp_path / "c", replay_steps=0, **given))
-    assert digest(tmp_path / "c") == digest(tmp_path / "a")
+    own = {name: TINY[name] for name in ("dialogues", "replay_steps", "batch_tokens", "device")}
+    # With a learning rate of nothing the weights stay what they were, in bfloat16.
+    further: dict[str, Any] = {"hf_checkpoint": str(tmp_path / "a"), **own}
+    same = warmstart(WarmstartConfig(out=tmp_path / "b", learning_rate=1e-12, **further))
+    warmstart(WarmstartConfig(out=tmp_path / "c", learning_rate=1e-2, **further))
+    assert digest(tmp_path / "a") == digest(tmp_path / "b") != digest(tmp_path / "c")
+    assert "copy_accuracy" not in same and same["settings"]["hf_checkpoint"].endswith("a")
+    files = [(tmp_path / name / "tokenizer.json").read_bytes() for name in ("a", "c")]
+    assert files[0] == files[1]
+    with pytest.raises(ConfigError, match="layers is for a new policy"):
+        WarmstartConfig(hf_checkpoint=str(tmp_path / "a"), layers=2)
 
 
 def test_a_folder_that_exists_is_not_overwritten(tmp_path: Path) -> None:

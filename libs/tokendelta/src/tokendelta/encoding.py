@@ -114,10 +114,12 @@ class SpecialTokens:
 
     def broken(self, text: str) -> str:
         """The text with a BREAK inside of everything that spells a special token."""
-        while (match := self.find(text)) is not None:
+        pieces, done = [], 0
+        while self.pattern and (match := self.pattern.search(text, done)) is not None:
             at = match.start() + 1
-            text = text[:at] + BREAK + text[at:]
-        return text
+            pieces.append(text[done:at])
+            done = at
+        return BREAK.join([*pieces, text[done:]])
 
 
 def _fallback(tokenizer: Any) -> dict[str, int]:
@@ -156,8 +158,10 @@ class Encoder:
         """
         first, *rest = _BREAKS.split(text)
         ids = self.encode_inside(first) if inside else self._inner.encode(first)
+        # Not in place: a tokenizer may keep the list that it gave.
+        ids = list(ids)
         for piece in rest:
-            ids = ids + self.encode_inside(piece)
+            ids += self.encode_inside(piece)
         return ids
 
     def encode_long(self, text: str) -> list[int]:

@@ -23,6 +23,7 @@ from toolparse.grammars.grammar import (
     LONGEST_STOP,
     SPACE,
     WAIT,
+    Ahead,
     Fault,
     Grammar,
     Repaired,
@@ -43,8 +44,10 @@ class Run:
     """The state of one parse."""
 
     __slots__ = (
+        "ahead",
         "attempts",
         "begins",
+        "blank",
         "choice",
         "cut",
         "data",
@@ -95,6 +98,10 @@ class Run:
         self.max_calls = max_calls
         self.validate = validate
         self.pos = 0
+        # What `Grammar.ahead` found last, by close tags.
+        self.ahead: dict[tuple[bytes, ...], Ahead] = {}
+        # Where the white space that was walked over last begins and ends.
+        self.blank: Span = (0, 0)
         self.attempts: list[Call] = []
         self.errors: list[Error] = []
         self.executable = 0
@@ -163,11 +170,21 @@ class Run:
 
     def at_start(self, at: int) -> bool:
         """Whether only white space and reasoning stand before `at`."""
-        data = self.data
-        end = at
-        while end and data[end - 1] in SPACE:
-            end -= 1
+        end = self.before_space(at)
         return end == 0 or end == self.begins
+
+    def before_space(self, end: int) -> int:
+        """The end of what stands before the white space that ends at `end`."""
+        data = self.data
+        start, stop = self.blank
+        at = end
+        while at and data[at - 1] in SPACE:
+            if start < at <= stop:
+                at = start
+            else:
+                at -= 1
+        self.blank = (at, end)
+        return at
 
     def held(self) -> int:
         """The end of the text without a tail that may become a stop token."""
@@ -185,8 +202,7 @@ class Run:
         data = self.data
         n = end
         while True:
-            while end and data[end - 1] in SPACE:
-                end -= 1
+            end = self.before_space(end)
             if not end or data[end - 1] not in LAST_BYTES:
                 break
             token = next((t for t in self.grammar.stops if data.endswith(t, 0, end)), None)

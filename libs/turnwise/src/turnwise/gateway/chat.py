@@ -11,6 +11,7 @@ from turnwise.gateway.requests import (
     MAX_MESSAGES,
     MAX_TOOLS,
     Answer,
+    Head,
     Refusal,
     Request,
     function_tool,
@@ -142,8 +143,12 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
     return {**_head(request, found, "chat.completion"), "choices": [choice], "usage": _usage(found)}
 
 
-def events(request: Request, found: Answer) -> Iterator[bytes]:
-    """The same as server-sent events."""
+def events(request: Request, found: Answer, sent: int = 0) -> Iterator[bytes]:
+    """The same as server-sent events.
+
+    Args:
+        sent: Events that the stream has told while it waited.
+    """
     head = _head(request, found, "chat.completion.chunk")
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None, logprobs: Any = None) -> bytes:
@@ -176,12 +181,14 @@ def refusal(error: Refusal) -> dict[str, Any]:
     }
 
 
-def refusal_event(error: Refusal) -> bytes:
+def refusal_event(error: Refusal, sent: int = 0) -> bytes:
     """A refusal within a stream."""
     return _event(refusal(error))
 
 
-KEEPALIVE = b": waiting for the policy\n\n"
+def waiting(request: Request, head: Head, sent: int) -> list[bytes]:
+    """What a stream says while its turn is sampled: a comment, which clients pass over."""
+    return [b": waiting for the policy\n\n"]
 
 
 def _head(request: Request, found: Answer, what: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from turnwise.gateway.requests import (
     MAX_MESSAGES,
     MAX_TOOLS,
     Answer,
+    Head,
     Refusal,
     Request,
     Schema,
@@ -193,7 +194,7 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
     }
 
 
-def events(request: Request, found: Answer) -> Iterator[bytes]:
+def events(request: Request, found: Answer, sent: int = 0) -> Iterator[bytes]:
     """The same as server-sent events."""
     usage = {"input_tokens": found.turn.prompt_tokens, "output_tokens": 0}
     started: dict[str, Any] = {
@@ -224,9 +225,14 @@ def refusal(error: Refusal) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": str(error)}}
 
 
-def refusal_event(error: Refusal) -> bytes:
+def refusal_event(error: Refusal, sent: int = 0) -> bytes:
     """A refusal within a stream."""
     return _event("error", error=refusal(error)["error"])
+
+
+def waiting(request: Request, head: Head, sent: int) -> list[bytes]:
+    """What a stream says while its turn is sampled; it may stand before the first event of it."""
+    return [_event("ping")]
 
 
 def _head(request: Request, found: Answer) -> dict[str, Any]:
@@ -273,6 +279,3 @@ def _stop_reason(found: Answer) -> str:
 def _event(kind: str, **fields: Any) -> bytes:
     data = json.dumps({"type": kind, **fields})
     return f"event: {kind}\ndata: {data}\n\n".encode()
-
-
-KEEPALIVE = _event("ping")

@@ -17,6 +17,7 @@ import asyncio
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from turnwise.episode import Boundary, BoundaryError, Limit, crossing
 from turnwise.gateway.fields import not_exactly
 from turnwise.gateway.handles import Handles
 from turnwise.gateway.reading import cut_at_stop, read, tokens_of
-from turnwise.gateway.requests import Answer, Refusal, Request, Schema
+from turnwise.gateway.requests import Answer, Head, Refusal, Request, Schema
 from turnwise.gateway.turns import Bounds, Given, Sampling, Told, transcript_of
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
@@ -81,12 +82,19 @@ class Record:
         self._closed = False
         self._samples: tokendelta.SampleSet | None = None
 
-    async def ask(self, request: Request, *, retry: bool = False) -> Given:
+    async def ask(
+        self,
+        request: Request,
+        *,
+        retry: bool = False,
+        begun: Callable[[Head], None] = lambda head: None,
+    ) -> Given:
         """The turn that a request asks for.
 
         Args:
             request: As its dialect reads it.
             retry: The client marks it as sent again.
+            begun: Is told how the answer begins, if it is waited for.
 
         Raises:
             Refusal: there is none.
@@ -102,7 +110,7 @@ class Record:
         self._open += 1
         try:
             ticket = self._place(request, retry)
-            answer = await self._wait(ticket)
+            answer = await self._wait(ticket, begun)
             if request.logprobs:
                 answer = replace(answer, tokens=tokens_of(self.policy, answer.completion))
             return Given(self, ticket, answer)
@@ -194,7 +202,8 @@ class Record:
             raise refused
         self.counts["forks"] += found.decision == "fork"
         task = asyncio.create_task(self._sample(found, request, toolset))
-        self._sampling[found.turn] = Sampling(task)
+        head = Head(id=self._handles.make(f"{found.turn:x}"), created=int(time.time()))
+        self._sampling[found.turn] = Sampling(task, head)
         task.add_done_callback(lambda done: self._ended(found.turn, done))
         return found
 
@@ -212,10 +221,11 @@ class Record:
         if not task.cancelled():
             task.exception()
 
-    async def _wait(self, ticket: tokendelta.Ticket) -> Answer:
+    async def _wait(self, ticket: tokendelta.Ticket, begun: Callable[[Head], None]) -> Answer:
         sampling = self._sampling.get(ticket.turn)
         if sampling is None:
             return self._told[ticket.turn].answer
+        begun(sampling.head)
         sampling.waiting += 1
         if sampling.leaving is not None:
             sampling.leaving.cancel()
@@ -289,13 +299,13 @@ class Record:
             prompt_tokens=len(ticket.prompt),
             call_id=lambda k: f"call_{self._handles.make(f'{ticket.turn:x}_{k:x}')}",
         )
-        completion, handle = cut.completion, self._handles.make(f"{ticket.turn:x}")
+        completion, head = cut.completion, self._sampling[ticket.turn].head
         overflow = self.tree.commit(
             ticket,
             completion.ids,
             completion.logprobs,
             completion.finish,
-            message={**message, "handle": handle},
+            message={**message, "handle": head.id},
             own=own if own.get("tool_calls") else None,
             stops=() if cut.stop is None else (cut.stop,),
             constrained=request.schema is not None,
@@ -303,8 +313,8 @@ class Record:
         if overflow is not None:
             raise ValueError(f"{turn.tokens} tokens sampled where {overflow.available} fit")
         found = Answer(
-            id=handle,
-            created=int(time.time()),
+            id=head.id,
+            created=head.created,
             turn=turn,
             message=message,
             stop=cut.stop,

@@ -115,12 +115,23 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A turn as it is sent.
+class Head:
+    """What is known of an answer before it is sampled.
 
     Attributes:
         id: Unique in the rollout, the same however often the turn is sent.
         created: Seconds since the epoch.
+    """
+
+    id: str
+    created: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Head):
+    """A turn as it is sent.
+
+    Attributes:
         turn: As it was read.
         message: In the form of the Chat Completions API, its calls with ids.
         stop: The stop string that it ended before.
@@ -128,8 +139,6 @@ class Answer:
         tokens: What was sampled, where the request asks for log-probs.
     """
 
-    id: str
-    created: int
     turn: Turn
     message: Mapping[str, Any]
     stop: str | None = None

@@ -17,6 +17,7 @@ from turnwise.gateway.requests import (
     MAX_MESSAGES,
     MAX_TOOLS,
     Answer,
+    Head,
     Refusal,
     Request,
     function_tool,
@@ -219,19 +220,35 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
     }
 
 
-def events(request: Request, found: Answer) -> Iterator[bytes]:
-    """The same as server-sent events."""
+def events(request: Request, found: Answer, sent: int = 0) -> Iterator[bytes]:
+    """The same as server-sent events.
+
+    Args:
+        sent: Events that the stream has told while it waited.
+    """
     whole = answer(request, found)
-    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
-    begun["incomplete_details"] = None
-    made: list[dict[str, Any]] = [
-        {"type": "response.created", "response": begun},
-        {"type": "response.in_progress", "response": begun},
-    ]
+    made = [] if sent else _begun(request, found)
     for index, item in enumerate(whole["output"]):
         made += _item_events(index, item)
     made.append({"type": f"response.{whole['status']}", "response": whole})
-    for number, event in enumerate(made):
+    yield from _numbered(made, sent)
+
+
+def waiting(request: Request, head: Head, sent: int) -> list[bytes]:
+    """What a stream says while its turn is sampled: that it is in progress, again and again. A
+    comment would not do: Codex counts events alone, and gives up after 300 s without one."""
+    begun = _begun(request, head)
+    return [*_numbered(begun[1:] if sent else begun, sent)]
+
+
+def _begun(request: Request, head: Head) -> list[dict[str, Any]]:
+    begun = {**_head(request, head), "status": "in_progress", "incomplete_details": None}
+    begun |= {"output": [], "usage": None}
+    return [{"type": f"response.{one}", "response": begun} for one in ("created", "in_progress")]
+
+
+def _numbered(made: list[dict[str, Any]], first: int) -> Iterator[bytes]:
+    for number, event in enumerate(made, first):
         yield _event({**event, "sequence_number": number})
 
 
@@ -280,16 +297,13 @@ def refusal(error: Refusal) -> dict[str, Any]:
     return chat.refusal(error)
 
 
-def refusal_event(error: Refusal) -> bytes:
+def refusal_event(error: Refusal, sent: int = 0) -> bytes:
     """A refusal within a stream."""
     told = {"code": error.code, "message": str(error), "param": error.field or None}
-    return _event({"type": "error", **told, "sequence_number": 0})
+    return _event({"type": "error", **told, "sequence_number": sent})
 
 
-KEEPALIVE = chat.KEEPALIVE
-
-
-def _head(request: Request, found: Answer) -> dict[str, Any]:
+def _head(request: Request, found: Head) -> dict[str, Any]:
     raw = request.raw
     return {
         "id": f"resp_{found.id}",

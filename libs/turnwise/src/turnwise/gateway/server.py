@@ -26,7 +26,7 @@ from aiohttp import web
 
 from turnwise.gateway import chat, messages, responses
 from turnwise.gateway.record import Record
-from turnwise.gateway.requests import Refusal, Request
+from turnwise.gateway.requests import Head, Refusal, Request
 from turnwise.gateway.turns import Bounds, Given
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
@@ -138,9 +138,10 @@ class Gateway:
             response = web.Response(body=body, content_type="application/json")
             await _deliver(http, response, given)
             return response
-        asking = asyncio.ensure_future(record.ask(request, retry=retry))
+        begun: list[Head] = []
+        asking = asyncio.ensure_future(record.ask(request, retry=retry, begun=begun.append))
         try:
-            return await self._stream(http, dialect, record, request, asking)
+            return await self._stream(http, dialect, record, request, asking, begun)
         except asyncio.CancelledError:
             if asking.done() and not asking.cancelled() and asking.exception() is None:
                 asking.result().lost("the client left")
@@ -155,26 +156,30 @@ class Gateway:
         record: Record,
         request: Request,
         asking: asyncio.Future[Given],
+        begun: list[Head],
     ) -> web.StreamResponse:
         """The whole turn as events. A refusal that comes before the first sign of life has a status
         of its own, a later one is an event."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
         )
+        sent = 0
         while not (await asyncio.wait([asking], timeout=self._keepalive_s))[0]:
             if not response.prepared:
                 await response.prepare(http)
-            await response.write(dialect.KEEPALIVE)
+            said = dialect.waiting(request, begun[0], sent)
+            await response.write(b"".join(said))
+            sent += len(said)
         try:
             given = asking.result()
         except Refusal as error:
             if not response.prepared:
                 raise
             record.refuse(error)
-            await response.write(dialect.refusal_event(error))
+            await response.write(dialect.refusal_event(error, sent))
             await response.write_eof()
             return response
-        await _deliver(http, response, given, b"".join(dialect.events(request, given.answer)))
+        await _deliver(http, response, given, b"".join(dialect.events(request, given.answer, sent)))
         return response
 
     async def _models(self, request: web.Request) -> web.Response:

@@ -11,7 +11,7 @@ import tokendelta
 
 from turnwise.conversation.history import reading
 from turnwise.conversation.recorded import places_of
-from turnwise.gateway.requests import Answer
+from turnwise.gateway.requests import Answer, Head
 
 if TYPE_CHECKING:
     from turnwise.gateway.record import Record
@@ -36,9 +36,10 @@ class Bounds:
 
 @dataclass(slots=True)
 class Sampling:
-    """A turn under way, and how many requests wait for it."""
+    """A turn under way: how its answer begins, and how many requests wait for it."""
 
     task: asyncio.Task[Answer]
+    head: Head
     waiting: int = 0
     leaving: asyncio.TimerHandle | None = None
 

@@ -25,9 +25,8 @@ from turnwise.config import ConfigError
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Boundary, BoundaryError, Episode
 from turnwise.local.experiment import read_tasks, tool_format
-from turnwise.local.options import SHIPPED, TrainOptions
+from turnwise.local.options import SHIPPED, SMOLLM2, TrainOptions
 from turnwise.local.policy import audited, load_policy, load_tokenizer
-from turnwise.local.smollm2 import SMOLLM2
 from turnwise.method import Method, Services, play
 from turnwise.policy import Policy, model_vocabulary
 from turnwise.printable import printable
