@@ -27,6 +27,7 @@ from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.config import ConfigError
 from turnwise.launch import ray_job
 from turnwise.launch.bundle import write_bundle
+from turnwise.launch.engines import check_engines
 from turnwise.launch.follow import Follower
 from turnwise.launch.head import TOKEN, is_here, is_ours, start_head, stop_head, token_of
 from turnwise.launch.plan import CUSTOM_CONFIG, Debug, Plan, custom_config_text, make_plan
@@ -82,8 +83,8 @@ def run(
 
     Raises:
         ConfigError: the file, the command line or the environment can't work as asked.
-        PreflightError: another run of ours lives, `--load` is no starting point, or the cluster
-            does not answer.
+        PreflightError: another run of ours lives, `--load` is no starting point, models would
+            be served on the same ports, or the cluster does not answer.
         RunError: the head, the submission, the cluster or the job failed.
         StopRun: the job went wrong and was ended.
         KeyboardInterrupt: a person stopped it; the job has then ended.
@@ -98,6 +99,7 @@ def run(
     make_room(run_dir, takeover=takeover, out=out)
     if debug != "rollout" and is_here(config.ray.address):
         print(start_of(plan), file=out, flush=True)
+        check_engines(plan)
     write_folder(run_dir, config, plan)
     write_start(run_dir, _how_started(config, config_path, method))
     record = _start(run_dir, config, plan, out)

@@ -29,6 +29,9 @@ def load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
     """
     folder = _folder()
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, gguf_file=_FILE)
+    # Which token ends a turn depends on the version of transformers that reads the file.
+    tokenizer.bos_token, tokenizer.eos_token = "<|im_start|>", "<|im_end|>"
+    tokenizer.pad_token = "<|im_end|>"
     tokenizer.chat_template = (files("turnwise.local") / "chatml_tools.jinja").read_text("utf-8")
     config = smollm2_config()
     # `from_pretrained` reads a GGUF file only where accelerate is installed, and needs it for
