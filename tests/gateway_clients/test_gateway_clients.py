@@ -1,7 +1,8 @@
 """Agents of other libraries, installed from their packages, against a gateway on this machine.
 
 TURNWISE_RECORD_CORPUS=FOLDER writes what passes into that folder. The agents that are programs of
-their own are played where TURNWISE_CODEX and TURNWISE_OPENCODE name them.
+their own are played where TURNWISE_CODEX, TURNWISE_OPENCODE, TURNWISE_CLAUDE and TURNWISE_MINI
+name them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -18,32 +18,14 @@ from typing import Any
 import pytest
 from gateway.client import Client, serving
 from gateway.recorded import COMMANDS, PLAYS, Play, Tap, check, write
+from turnwise.gateway.command import client_environment
 from turnwise.testing import fail
 
-ROOT = Path(__file__).parents[2]
-LOCK = ROOT / "third_party/python/clients.lock"
 DRIVE = Path(__file__).with_name("drive.py")
 CLIENTS = sorted({play.client for play in PLAYS})
 # For an engine that fails at once.
 REFUSED = tuple(Play(client=name, says=(), segments=()) for name in CLIENTS)
 Played = tuple[dict[str, Any], Client, Tap]
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with what the lock names, and nothing of ours."""
-    given = os.environ.get("TURNWISE_CLIENTS_PYTHON")
-    if given:
-        return Path(given)
-    folder = tmp_path_factory.mktemp("clients")
-    base = Path(sys.base_prefix) / f"bin/python3.{sys.version_info.minor}"
-    if subprocess.run([base, "-c", "import ensurepip"], capture_output=True).returncode:
-        pytest.skip(f"{base} has no ensurepip")
-    subprocess.run([base, "-m", "venv", folder], check=True)
-    pip = [folder / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
-    done = subprocess.run([*pip, "-r", LOCK], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return folder / "bin/python"
 
 
 async def play_all(python: Path, home: Path) -> dict[str, Played]:
@@ -150,6 +132,19 @@ def opencode(home: Path, url: str) -> list[str]:
     return ["run", "--pure", "--auto", "--title", "title"]
 
 
+def claude(home: Path, url: str) -> list[str]:
+    """The same of Claude Code, which finds the rest in `client_environment`."""
+    return ["-p", "--model", "policy", "--allowedTools", "Bash", "--"]
+
+
+def mini(home: Path, url: str) -> list[str]:
+    """The same of mini-swe-agent, which takes litellm's names of models."""
+    return ["-m", "openai/policy", "-y", "--exit-immediately", "-t"]
+
+
+SETTINGS = {"codex": codex, "opencode": opencode, "claude": claude, "mini": mini}
+
+
 @pytest.mark.parametrize("play", COMMANDS, ids=lambda play: play.client)
 async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Path) -> None:
     variable = f"TURNWISE_{play.client.upper()}"
@@ -160,7 +155,7 @@ async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Pat
     home.mkdir()
     work.mkdir()
     async with serving(*play.replies()) as client, Tap(client.url) as tap:
-        settings = {"codex": codex, "opencode": opencode}[play.client](home, tap.url)
+        settings = SETTINGS[play.client](home, tap.url)
         process = await asyncio.create_subprocess_exec(
             program,
             *settings,
@@ -170,12 +165,13 @@ async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Pat
             stderr=subprocess.STDOUT,
             cwd=work,
             env={
-                "HOME": str(home),
-                "PATH": os.environ["PATH"],
-                "NO_PROXY": "127.0.0.1",
+                **client_environment(tap.url, home),
                 "KEY": "none",
                 "OPENCODE_DISABLE_AUTOUPDATE": "1",
                 "OPENCODE_DISABLE_MODELS_FETCH": "1",
+                "MSWEA_CONFIGURED": "true",
+                "MSWEA_COST_TRACKING": "ignore_errors",
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             },
         )
         said, _ = await asyncio.wait_for(process.communicate(), 300)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.responses import read
 from turnwise.testing import call, decode, fail, say
 
@@ -156,7 +157,11 @@ async def test_a_function_of_a_namespace_is_called_by_both_names_and_known_again
         assert status == 200 and len(client.record.samples().samples) == 1
         first, second = (decode(made.prompt_ids) for made in client.engine.calls)
         assert "agents__look agents__stop look" in first and text in second
-        (shown,) = [tool for tool in read(body).tools if tool["function"]["name"] == "agents__look"]
+        (shown,) = [
+            tool
+            for tool in read(body, Bodies()).tools
+            if tool["function"]["name"] == "agents__look"
+        ]
         assert shown["function"]["description"] == "Others.\n\nLooks."
 
 

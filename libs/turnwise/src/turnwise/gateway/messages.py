@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnwise.gateway import fields
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.handles import attach
 from turnwise.gateway.requests import (
     MAX_MESSAGES,
@@ -25,7 +26,6 @@ from turnwise.gateway.requests import (
     strings_of,
     text_of,
     truth,
-    with_tool_names,
 )
 
 NAME = "messages"
@@ -35,8 +35,12 @@ _ERRORS = {401: "authentication_error", 413: "request_too_large", 429: "rate_lim
 _BILLING = "x-anthropic-billing-header"
 
 
-def read(body: Mapping[str, Any]) -> Request:
+def read(body: Mapping[str, Any], bodies: Bodies) -> Request:
     """
+    Args:
+        body: Its fields, as `bodies` gives them.
+        bodies: Of the same rollout.
+
     Raises:
         Refusal: saying which field, what was found and what is right.
     """
@@ -44,15 +48,12 @@ def read(body: Mapping[str, Any]) -> Request:
     given = list_of(body.get("messages"), "messages", MAX_MESSAGES)
     if not given:
         raise Refusal(400, "messages is empty", field="messages")
-    messages = _system(body.get("system"))
-    for i, message in enumerate(given):
-        messages += _message(message, f"messages[{i}]")
-    tools = list_of(body.get("tools") or [], "tools", MAX_TOOLS)
+    messages = _system(body.get("system")) + bodies.messages(enumerate(given), _message)
     parse, demands = _tool_choice(body.get("tool_choice"))
     model = body.get("model")
     return Request(
-        messages=with_tool_names(messages),
-        tools=[_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)],
+        messages=bodies.with_tool_names(messages),
+        tools=bodies.tools(body.get("tools"), _tools),
         parse=parse,
         demands_call=demands,
         max_tokens=positive(body.get("max_tokens"), "max_tokens"),
@@ -62,7 +63,6 @@ def read(body: Mapping[str, Any]) -> Request:
         schema=_schema(body),
         overridden=own,
         ignored=ignored,
-        raw=body,
     )
 
 
@@ -84,7 +84,8 @@ def _system(value: Any) -> list[dict[str, Any]]:
     return [{"role": "system", "content": text}] if text else []
 
 
-def _message(message: Any, where: str) -> list[dict[str, Any]]:
+def _message(message: Any, i: int) -> list[dict[str, Any]]:
+    where = f"messages[{i}]"
     message = object_of(message, where)
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
@@ -149,6 +150,11 @@ def _assistant(blocks: list[tuple[dict[str, Any], str]]) -> dict[str, Any]:
     if calls:
         made["tool_calls"] = calls
     return made
+
+
+def _tools(value: Any) -> list[dict[str, Any]]:
+    given = list_of(value or [], "tools", MAX_TOOLS)
+    return [_tool(tool, f"tools[{i}]") for i, tool in enumerate(given)]
 
 
 def _tool(tool: Any, where: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ import toolparse
 from turnwise.conversation import Turn
 from turnwise.engine import Completion, GrammarRefused, takes_grammar
 from turnwise.episode import Boundary, BoundaryError, Limit, crossing
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.fields import not_exactly
 from turnwise.gateway.handles import Handles
 from turnwise.gateway.reading import cut_at_stop, read, tokens_of
@@ -50,6 +51,7 @@ class Record:
 
     Attributes:
         tree: The tokens.
+        bodies: Reads what its program sends.
         counts: By the names in `COUNTS`, `parse_errors/KIND`, `refused/CODE`, `overridden/FIELD`
             and `ignored/FIELD`.
         failure: Why the rollout is lost; None while it is not.
@@ -66,6 +68,7 @@ class Record:
         self.tree = tokendelta.Tree(
             policy.profile, max_tokens=policy.max_context_tokens, on_rewrite=policy.on_rewrite
         )
+        self.bodies = Bodies(self.tree)
         self.counts: Counter[str] = Counter()
         self.failure: BoundaryError | None = None
         self.failed = asyncio.Event()

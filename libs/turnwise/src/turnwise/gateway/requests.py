@@ -275,19 +275,6 @@ def schema_of(value: Any, where: str, inner: str = "") -> Schema | None:
     return Schema(where, json.dumps(object_of(shape.get("schema"), f"{where}.schema")))
 
 
-def with_tool_names(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Gives results of calls the name of their tool, which some templates print."""
-    names: dict[str, str] = {}
-    for message in messages:
-        for call in message.get("tool_calls") or ():
-            names[call["id"]] = call["function"]["name"]
-        if message["role"] == "tool" and "name" not in message:
-            called = names.get(message.get("tool_call_id", ""))
-            if called is not None:
-                message["name"] = called
-    return messages
-
-
 def kind(value: Any) -> str:
     """The JSON type of a value, for messages."""
     names = {dict: "an object", list: "an array", str: "a string", bool: "a truth value"}

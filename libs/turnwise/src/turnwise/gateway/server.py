@@ -21,10 +21,10 @@ from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from turnwise.gateway import chat, messages, responses
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.record import Record
 from turnwise.gateway.requests import Head, Refusal, Request
 from turnwise.gateway.turns import Bounds, Given
@@ -130,7 +130,8 @@ class Gateway:
             self._open -= 1
 
     async def _answer(self, http: web.Request, dialect: Any, record: Record) -> web.StreamResponse:
-        request: Request = dialect.read(await _body(http))
+        bodies = record.bodies
+        request: Request = dialect.read(bodies.fields(await _data(http)), bodies)
         retry = http.headers.get("x-stainless-retry-count", "0") not in ("", "0")
         if not request.stream:
             given = await record.ask(request, retry=retry)
@@ -194,7 +195,8 @@ class Gateway:
         try:
             if record is None:
                 raise _UNKNOWN
-            found = record.prompt_tokens(messages.read(await _body(http)))
+            bodies = Bodies()
+            found = record.prompt_tokens(messages.read(bodies.fields(await _data(http)), bodies))
         except Refusal as error:
             return _refused(messages, error)
         return web.json_response({"input_tokens": found})
@@ -233,27 +235,11 @@ async def _deliver(
         given.delivered()
 
 
-async def _body(http: web.Request) -> dict[str, Any]:
+async def _data(http: web.Request) -> bytes:
     try:
-        data = await http.read()
+        return await http.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise Refusal(413, f"the body is too long: {error.text}", code="body_too_long") from None
-    try:
-        body = _read_json(data)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is no JSON: {type(error).__name__}: {error}") from None
-    if not isinstance(body, dict):
-        raise Refusal(400, "the body must be a JSON object")
-    return body
-
-
-def _read_json(data: bytes) -> Any:
-    """As Python's own reader, which takes more than JSON (NaN, halves of surrogate pairs) and half
-    the speed."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(data)
 
 
 def _refused(dialect: Any, error: Refusal) -> web.Response:

@@ -19,7 +19,7 @@ _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 def smollm2_config() -> Any:
     """The model's configuration. Raises ConfigError where the package is not there."""
     config: Any = AutoConfig.from_pretrained(_folder(), gguf_file=_FILE)
-    # GGUF keeps it in float32, and slime holds it against Megatron's 1e-5.
+    # GGUF keeps it in float32, and slime compares it with Megatron's 1e-5.
     config.rms_norm_eps = float(f"{config.rms_norm_eps:.6g}")
     return config
 
