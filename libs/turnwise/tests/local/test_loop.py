@@ -98,7 +98,7 @@ async def test_what_a_method_has_compared_is_paired_like_the_score_and_its_curve
     assert str(found.compared["absent"]) == "not known"
     [curve] = found.tables
     assert [(row[0], *row[2:]) for row in curve.rows] == [("long", "2", "0"), ("short", "1", "0")]
-    assert "After training, by length: long " in found.text()
+    assert "After training, by length: long " in found.text() and "(1 task)" in found.text()
     assert rows(folder, "train")[0]["waiting_s"] >= 0
 
 
