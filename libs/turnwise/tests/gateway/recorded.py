@@ -8,10 +8,13 @@ tell the policy are replaced by their numbers.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import os
 import re
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -168,6 +171,38 @@ def check(play: Play, record: Record, engine: ScriptedEngine) -> None:
         for before, after in zip(turns, turns[1:], strict=False):
             seen = [*engine.calls[before].prompt_ids, *replies[before].ids]
             assert engine.calls[after].prompt_ids[: len(seen)].tolist() == seen
+
+
+async def drive(
+    python: Path | str, script: Path, urls: Mapping[str, tuple[Play, str]], home: Path
+) -> dict[str, dict[str, Any]]:
+    """What became of agents that asked at these URLs, by the same names; they share a process.
+
+    Args:
+        python: An interpreter that has their libraries.
+        script: `tests/gateway_clients/drive.py`.
+        urls: Without `/v1`.
+        home: A folder to be at home in.
+
+    Raises:
+        RuntimeError: the process failed, with what it said.
+    """
+    jobs = [
+        {"name": name, "client": play.client, "stream": play.stream, "url": url, "deadline_s": 120}
+        for name, (play, url) in urls.items()
+    ]
+    process = await asyncio.create_subprocess_exec(
+        python,
+        script,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1"},
+    )
+    out, err = await process.communicate(json.dumps(jobs).encode())
+    if process.returncode:
+        raise RuntimeError(err.decode())
+    return {row["name"]: row for row in map(json.loads, out.splitlines())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
