@@ -156,7 +156,7 @@ def opencode(home: Path, url: str) -> list[str]:
 
 def claude(home: Path, url: str) -> list[str]:
     """The same of Claude Code, which finds the rest in `client_environment`."""
-    return ["-p", "--model", "policy", "--allowedTools", "Bash", "--"]
+    return ["-p", "--model", "policy", "--allowedTools", "Bash", "Edit", "--"]
 
 
 def mini(home: Path, url: str) -> list[str]:

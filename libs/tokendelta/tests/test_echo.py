@@ -73,6 +73,37 @@ def test_an_edit_is_no_echo(edit) -> None:
     assert close(SENT, {**SENT, **edit}) is None
 
 
+EDIT = {
+    "name": "f",
+    "parameters": {"properties": {"a": {"default": 7}, "all": {"default": False}, "b": {}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "same"),
+    [
+        ({"a": 1}, {"a": 1}, True),
+        ({"a": 1}, {"a": 1, "all": False}, True),
+        ({}, {"a": 7, "all": False}, True),
+        ({"a": 1}, {"all": False, "a": 1.0}, False),
+        ({"a": 1}, {"a": 1, "all": 0}, False),
+        ({"a": 1}, {"a": 1, "all": True}, False),
+        ({"a": 1}, {"a": 1, "all": False, "b": None}, False),
+        ({"a": 1, "all": False}, {"a": 1}, False),
+        ({"all": True}, {"a": 7, "all": False}, False),
+    ],
+)
+def test_the_defaults_of_a_tools_schema_may_be_filled_in_and_nothing_else(
+    given, told, same
+) -> None:
+    turn = {"content": "", "tool_calls": [call(json.dumps(given))]}
+    for tools in ([EDIT], [{"type": "function", "function": EDIT}]):
+        sent = said(turn, TAGS, tools)
+        back = said({"content": "", "tool_calls": [call(json.dumps(told))]}, TAGS)
+        assert (echo(sent, back) is not None) is same
+        assert echo(sent, said({"content": ""}, TAGS)) is None
+
+
 @pytest.mark.parametrize("thought", ["", "<think>\nI look.\n</think>\n\n"])
 def test_a_stop_string_is_put_back_behind_what_ended_the_text(thought) -> None:
     sent = {"content": thought + "look()\n"}

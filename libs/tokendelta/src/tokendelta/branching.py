@@ -70,7 +70,7 @@ def _echo(state: SessionState, segment: Segment, block: Block, message: Message)
     if message["role"] != "assistant":
         return None
     tags = state.record.profile.think_tags
-    sent, told = said(state.told(segment, block), tags), said(message, tags)
+    sent, told = said(state.told(segment, block), tags, state.tools), said(message, tags)
     close = echo(sent, told)
     if close is None and (meant := transcribed(told)) is not None and meant.ids == sent.ids:
         close = echo(sent, meant)

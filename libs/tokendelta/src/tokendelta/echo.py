@@ -16,7 +16,9 @@ for what stands in this list, and nothing else:
    send back. One that names no turn, or another, is no echo of this one;
 9. smolagents' transcript: behind the text `Calling tools:` and the list of the calls as Python
    prints it, each with the id that it was given; or, where the text ends in a block of code, that
-   code as the only call (`transcribed`).
+   code as the only call (`transcribed`);
+10. arguments that the turn left out, all of those for which the tool's schema has a `default`, with
+   that value, as a client fills them in that checks a call by the schema (`filled`).
 
 That one text holds the other never makes an echo. Keys of a message other than its text, reasoning
 and calls are not compared: clients add their own.
@@ -48,7 +50,8 @@ class Said:
     """What a turn says, by the rules above: equal for every way to write it down.
 
     `calls` are (name, arguments) in order, those with broken arguments last; `ids` belong to them,
-    "" where there is none. `written` is the text with the whitespace that stands around it.
+    "" where there is none. `written` is the text with the whitespace that stands around it;
+    `filled` are the calls with the defaults of their tools.
     """
 
     text: str
@@ -57,14 +60,23 @@ class Said:
     ids: tuple[str, ...]
     written: str
     handle: str = ""
+    filled: tuple[tuple[str, str], ...] | None = None
 
     def with_stops(self, stops: Sequence[str]) -> set[str]:
         """The text as clients write it that put one of these stop strings back."""
         return {(text + stop).strip() for stop in stops for text in (self.text, self.written)}
 
 
-def said(message: Mapping[str, Any], tags: tuple[str, str]) -> Said:
-    """What an assistant message says. `tags` open and close reasoning that stands in the text."""
+def said(
+    message: Mapping[str, Any],
+    tags: tuple[str, str],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> Said:
+    """What an assistant message says.
+
+    `tags` open and close reasoning that stands in the text; `tools` are those of a turn that was
+    sent.
+    """
     written = text_of(message.get("content"))
     text = written.strip()
     reasoning = next(
@@ -77,7 +89,9 @@ def said(message: Mapping[str, Any], tags: tuple[str, str]) -> Said:
         if found:
             reasoning, text, written = inner, rest.strip(), rest
     calls, ids = _calls(message.get("tool_calls") or ())
-    return Said(text, reasoning.strip(), calls, ids, written, str(message.get(HANDLE) or ""))
+    handle = str(message.get(HANDLE) or "")
+    whole = filled(calls, tools) if tools else None
+    return Said(text, reasoning.strip(), calls, ids, written, handle, whole)
 
 
 def without_handle(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -92,7 +106,7 @@ def echo(sent: Said, told: Said, stops: Sequence[str] = ()) -> int | None:
 
     `stops` are stop strings that the engine took away. The number orders turns that say the same.
     """
-    if sent.calls != told.calls:
+    if told.calls != sent.calls and told.calls != sent.filled:
         return None
     if sent.text != told.text and told.text not in sent.with_stops(stops):
         return None
@@ -105,6 +119,34 @@ def echo(sent: Said, told: Said, stops: Sequence[str] = ()) -> int | None:
     closeness = _HANDLE if told.handle else 0
     closeness += _IDS if any(told.ids) and told.ids == sent.ids else 0
     return closeness + (_REASONING if told.reasoning == sent.reasoning else 0)
+
+
+def filled(
+    calls: tuple[tuple[str, str], ...], tools: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[str, str], ...]:
+    """Calls as `said` has them, with their tools' defaults where they say nothing."""
+    made = []
+    for name, spelled in calls:
+        defaults = _defaults(name, tools)
+        if defaults and spelled.startswith("{"):
+            spelled = json.dumps({**defaults, **json.loads(spelled)}, sort_keys=True, default=str)
+        made.append((name, spelled))
+    return tuple(made)
+
+
+def _defaults(name: str, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    for tool in tools:
+        function = tool.get("function", tool)
+        if isinstance(function, Mapping) and function.get("name") == name:
+            schema = function.get("parameters")
+            properties = schema.get("properties") if isinstance(schema, Mapping) else None
+            if isinstance(properties, Mapping):
+                return {
+                    key: one["default"]
+                    for key, one in properties.items()
+                    if isinstance(one, Mapping) and "default" in one
+                }
+    return {}
 
 
 def transcribed(told: Said) -> Said | None:

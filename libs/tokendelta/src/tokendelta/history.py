@@ -210,11 +210,12 @@ class Histories:
 
     def add_turn(self, slot: Slot, key: Key, message: Message) -> None:
         """Let a turn be found behind the request that it answers, by what was sent for it."""
-        known = slot.said = self._said[key] = said(message, self._tags)
+        known = slot.said = self._said[key] = said(message, self._tags, slot.tools)
         node = Node(slot.node, slot)
         self._branchings += bool(slot.node.children)
         for text in {known.text, *known.with_stops(slot.stops)}:
-            slot.node.children.setdefault(("turn", text, known.calls), []).append(node)
+            for calls in {known.calls, known.filled or known.calls}:
+                slot.node.children.setdefault(("turn", text, calls), []).append(node)
 
     def _turns(
         self, front: list[tuple[int, Node]], key: Key, message: Message

@@ -139,8 +139,12 @@ COMMANDS = (
     Play(
         client="claude",
         stream=True,
-        says=_runs("Bash", command="echo {}", description="Says it."),
-        segments=((0, 1, 2),),
+        # It fills in what the schema of Edit has a default for.
+        says=(
+            *_runs("Bash", command="echo {}", description="Says it.")[:2],
+            call("Edit", file_path="none", old_string="grass", new_string="hay"),
+            "Grass.",
+        ),
     ),
     Play(
         client="mini",
