@@ -39,6 +39,8 @@ REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 HANDLE = "handle"
 
 _CALLING = "Calling tools:\n"
+# Characters; the dearest list of so many is read in 0.1 s.
+_LONGEST_LIST = 50_000
 _CODE = re.compile(r"<code>\s*((?:(?!<code>).)*?)\s*</code>\s*\Z", re.DOTALL)
 
 # By what the closer of two echoes is known: its handle before ids, and those before reasoning.
@@ -158,6 +160,8 @@ def transcribed(told: Said) -> Said | None:
     """
     head, found, tail = told.text.rpartition(_CALLING)
     if not found or told.calls or (head and not head.endswith("\n")):
+        return None
+    if len(tail) > _LONGEST_LIST:
         return None
     try:
         calls = ast.literal_eval(tail)
