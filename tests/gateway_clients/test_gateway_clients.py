@@ -17,44 +17,55 @@ from typing import Any
 
 import pytest
 from gateway.client import Client, serving
-from gateway.recorded import COMMANDS, PLAYS, Play, Tap, check, write
+from gateway.recorded import COMMANDS, PLAYS, Play, Tap, check, drive, write
 from turnwise.gateway.command import client_environment
 from turnwise.testing import fail
 
 DRIVE = Path(__file__).with_name("drive.py")
+SIGN_S = 0.002
 CLIENTS = sorted({play.client for play in PLAYS})
 # For an engine that fails at once.
 REFUSED = tuple(Play(client=name, says=(), segments=()) for name in CLIENTS)
+# For one that lets a stream wait.
+WAITING = tuple(play for play in PLAYS if play.stream)
 Played = tuple[dict[str, Any], Client, Tap]
 
 
 async def play_all(python: Path, home: Path) -> dict[str, Played]:
     """Every play's outcome, rollout and exchanges."""
     made: dict[str, tuple[Client, Tap]] = {}
-    jobs = []
+    urls: dict[str, tuple[Play, str]] = {}
+
+    async def begin(name: str, play: Play, **options: Any) -> Client:
+        replies = play.replies() or [fail("gone")]
+        client = await stack.enter_async_context(serving(*replies, **options))
+        tap = await stack.enter_async_context(Tap(client.url, lose=play.lose))
+        made[name], urls[name] = (client, tap), (play, tap.url)
+        return client
+
     async with AsyncExitStack() as stack:
         for play in (*PLAYS, *REFUSED):
-            client = await stack.enter_async_context(serving(*play.replies() or [fail("gone")]))
-            tap = await stack.enter_async_context(Tap(client.url, lose=play.lose))
-            made[play.name] = (client, tap)
-            jobs.append(
-                {
-                    "name": play.name, "client": play.client, "stream": play.stream,
-                    "url": tap.url, "deadline_s": 120,
-                }
-            )  # fmt: skip
-        process = await asyncio.create_subprocess_exec(
-            python,
-            DRIVE,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"HOME": str(home), "PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1"},
-        )
-        out, err = await process.communicate(json.dumps(jobs).encode())
-        assert process.returncode == 0, err.decode()
-    outcomes = {row["name"]: row for row in map(json.loads, out.splitlines())}
+            await begin(play.name, play)
+        for play in WAITING:
+            wait_before_each(await begin(waiting(play), play, keepalive_s=SIGN_S))
+        outcomes = await drive(python, DRIVE, urls, home)
     return {name: (outcomes[name], *one) for name, one in made.items()}
+
+
+def waiting(play: Play) -> str:
+    return f"{play.name}-waiting"
+
+
+def wait_before_each(client: Client) -> None:
+    """Lets every turn last for many signs of life, however busy the machine is."""
+    sample = client.engine.generate
+
+    async def slowly(*args: Any, **named: Any) -> Any:
+        for _ in range(20):
+            await asyncio.sleep(SIGN_S)
+        return await sample(*args, **named)
+
+    client.engine.generate = slowly  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +88,17 @@ def keep(play: Play, tap: Tap) -> None:
     """Records what passed, where that is asked for."""
     if "TURNWISE_RECORD_CORPUS" in os.environ:
         write(Path(os.environ["TURNWISE_RECORD_CORPUS"]) / f"{play.name}.jsonl", tap.exchanges)
+
+
+@pytest.mark.parametrize("play", WAITING, ids=lambda play: play.name)
+def test_signs_of_life_change_nothing(play: Play, played: dict[str, Played]) -> None:
+    outcome, client, tap = played[waiting(play)]
+    assert outcome.get("said") == "Grass.", outcome.get("error", outcome)
+    check(play, client.record, client.engine)
+    kinds = [event["type"] for one in tap.exchanges for event in one.answer if "type" in event]
+    if kinds:
+        turns = len(play.says)
+        assert max(kinds.count("ping"), kinds.count("response.in_progress")) > 3 * turns
 
 
 @pytest.mark.parametrize("play", REFUSED, ids=lambda play: play.name)
@@ -134,7 +156,7 @@ def opencode(home: Path, url: str) -> list[str]:
 
 def claude(home: Path, url: str) -> list[str]:
     """The same of Claude Code, which finds the rest in `client_environment`."""
-    return ["-p", "--model", "policy", "--allowedTools", "Bash", "--"]
+    return ["-p", "--model", "policy", "--allowedTools", "Bash", "Edit", "--"]
 
 
 def mini(home: Path, url: str) -> list[str]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from tokendelta.echo import Said, echo, said
+from tokendelta.echo import Said, echo, said, transcribed
 from tokendelta.errors import MessageError
 from tokendelta.rendering import ROLES, Message, Tool
 from tokendelta.segment import Mark, Segment
@@ -210,11 +210,12 @@ class Histories:
 
     def add_turn(self, slot: Slot, key: Key, message: Message) -> None:
         """Let a turn be found behind the request that it answers, by what was sent for it."""
-        known = slot.said = self._said[key] = said(message, self._tags)
+        known = slot.said = self._said[key] = said(message, self._tags, slot.tools)
         node = Node(slot.node, slot)
         self._branchings += bool(slot.node.children)
         for text in {known.text, *known.with_stops(slot.stops)}:
-            slot.node.children.setdefault(("turn", text, known.calls), []).append(node)
+            for calls in {known.calls, known.filled or known.calls}:
+                slot.node.children.setdefault(("turn", text, calls), []).append(node)
 
     def _turns(
         self, front: list[tuple[int, Node]], key: Key, message: Message
@@ -222,16 +223,29 @@ class Histories:
         """Turns behind the nodes that the message is an echo of."""
         told = message.said if self._knows(message) else self.said(key, message)
         assert told is not None, "an assistant message says something"
-        found = []
-        for close, node in front:
-            for child in node.children.get(("turn", told.text, told.calls), ()):
-                assert child.slot is not None and child.slot.said is not None, "a turn node"
-                more = echo(child.slot.said, told, child.slot.stops)
-                if more is not None:
-                    found.append((close + more, child))
+        found = _matching(front, told)
+        if not found and (meant := transcribed(told)) is not None:
+            found = [
+                (close, node)
+                for close, node in _matching(front, meant)
+                if node.slot is not None and node.slot.said is not None
+                if node.slot.said.ids == meant.ids
+            ]
         if found:
             self._said[key] = told
         return found
+
+
+def _matching(front: list[tuple[int, Node]], told: Said) -> list[tuple[int, Node]]:
+    """Turns behind the nodes that say this."""
+    found = []
+    for close, node in front:
+        for child in node.children.get(("turn", told.text, told.calls), ()):
+            assert child.slot is not None and child.slot.said is not None, "a turn node"
+            more = echo(child.slot.said, told, child.slot.stops)
+            if more is not None:
+                found.append((close + more, child))
+    return found
 
 
 def _begins(messages: Sequence[Message], known: Sequence[Message]) -> bool:

@@ -367,6 +367,7 @@ class Tree:
         slot = Slot(
             len(self._slots), node, params, decision, cause, segment, base, size, state.reasoned
         )
+        slot.tools = state.tools
         self._slots.append(slot)
         self._record.turns += 1
         self._holders[segment.number] = slot

@@ -8,10 +8,13 @@ tell the policy are replaced by their numbers.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
+import os
 import re
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -102,9 +105,8 @@ def _runs(name: str, **arguments: str) -> tuple[str, ...]:
 
 def _plays() -> Iterable[Play]:
     apart: dict[str, Any] = {
-        # Its history shows calls and results as text: no turn comes back as it was said.
-        "smolagents": {"says": ENDS_BY_CALL, "segments": ((0,), (1,), (2,), (3,))},
-        "smolagents_code": {"says": CODES, "stops": True, "segments": ((0,), (1,), (2,), (3,))},
+        "smolagents": {"says": ENDS_BY_CALL},
+        "smolagents_code": {"says": CODES, "stops": True},
         "agents_scout": {"says": SENDS_A_SCOUT, "segments": ((0, 3), (1, 2))},
     }
     for client in (
@@ -137,8 +139,12 @@ COMMANDS = (
     Play(
         client="claude",
         stream=True,
-        says=_runs("Bash", command="echo {}", description="Says it."),
-        segments=((0, 1, 2),),
+        # It fills in what the schema of Edit has a default for.
+        says=(
+            *_runs("Bash", command="echo {}", description="Says it.")[:2],
+            call("Edit", file_path="none", old_string="grass", new_string="hay"),
+            "Grass.",
+        ),
     ),
     Play(
         client="mini",
@@ -169,6 +175,38 @@ def check(play: Play, record: Record, engine: ScriptedEngine) -> None:
         for before, after in zip(turns, turns[1:], strict=False):
             seen = [*engine.calls[before].prompt_ids, *replies[before].ids]
             assert engine.calls[after].prompt_ids[: len(seen)].tolist() == seen
+
+
+async def drive(
+    python: Path | str, script: Path, urls: Mapping[str, tuple[Play, str]], home: Path
+) -> dict[str, dict[str, Any]]:
+    """What became of agents that asked at these URLs, by the same names; they share a process.
+
+    Args:
+        python: An interpreter that has their libraries.
+        script: `tests/gateway_clients/drive.py`.
+        urls: Without `/v1`.
+        home: A folder to be at home in.
+
+    Raises:
+        RuntimeError: the process failed, with what it said.
+    """
+    jobs = [
+        {"name": name, "client": play.client, "stream": play.stream, "url": url, "deadline_s": 120}
+        for name, (play, url) in urls.items()
+    ]
+    process = await asyncio.create_subprocess_exec(
+        python,
+        script,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1"},
+    )
+    out, err = await process.communicate(json.dumps(jobs).encode())
+    if process.returncode:
+        raise RuntimeError(err.decode())
+    return {row["name"]: row for row in map(json.loads, out.splitlines())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from aiohttp import web
 from turnwise.engine import GrammarRefused
 from turnwise.engine.scripted import Reply
 from turnwise.engine.sglang import SGLangEngine
-from turnwise.gateway import fields
+from turnwise.gateway import Bounds, fields
 from turnwise.testing import byte_policy, call, decode, encode, reply, say
 from turnwise.testing.servers import Call, FakeSGLang, Turn
 
@@ -161,6 +161,13 @@ async def test_a_turn_under_a_grammar_is_served_and_not_trained(
         await client.chat([USER, echo, USER])
         assert trained(client) == ["free<|im_end|>"]
         assert client.record.metrics()["constrained_turns"] == 1
+
+
+async def test_a_turn_under_a_grammar_is_trained_where_that_is_asked_for() -> None:
+    async with serving("{}", bounds=Bounds(constrained="train")) as client:
+        client.engine.takes_grammar = True
+        await stopped(client, "chat/completions", response_format={"type": "json_object"})
+        assert trained(client) == ["{}<|im_end|>"]
 
 
 @pytest.mark.parametrize(

@@ -374,7 +374,7 @@ class Record:
     def samples(self) -> tokendelta.SampleSet:
         """What can be trained, and what can't with its reason."""
         if self._samples is None:
-            self._samples = self.tree.samples()
+            self._samples = self.tree.samples(constrained=self.bounds.constrained)
         return self._samples
 
     def transcript(self) -> list[dict[str, Any]]:
