@@ -35,6 +35,7 @@ from turnwise.gateway.requests import Answer, Head, Refusal, Request, Schema
 from turnwise.gateway.turns import Bounds, Given, Sampling, Told, transcript_of
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
+from turnwise.rounds import own_round
 
 RELEASE_DEADLINE_S = 10.0
 MAX_IGNORED = 64
@@ -272,6 +273,7 @@ class Record:
         try:
             async with crossing(Boundary.ENGINE, deadline_s=self.bounds.turn_deadline_s):
                 completion = await policy.engine.generate(prompt, params, session_id=session)
+            await own_round()
             async with crossing(Boundary.ENGINE):
                 found = self._commit(ticket, request, toolset, completion)
         except GrammarRefused as error:
