@@ -117,8 +117,8 @@ PARTS = {
         "SmolLM2-135M-Instruct after a supervised pass over the scripted expert's dialogues",
         preset="smollm2-135m",
         warmstart=(
-            *("--hf-checkpoint", "smollm2", "--dialogues", "16000", "--replay-steps", "400"),
-            *("--learning-rate", "3e-4", "--workers", "8"),
+            *("--hf-checkpoint", "smollm2", "--dialogues", "5000", "--replay-steps", "160"),
+            *("--learning-rate", "2e-4", "--workers", "8"),
         ),
     ),
     "agentflow": Part(

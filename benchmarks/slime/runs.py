@@ -147,22 +147,33 @@ class Run:
 
     def kill_when(self, word: str, when: When, until: float) -> dict[str, Any]:
         """Kills the first process of that word at that moment; what was killed and after what."""
+        # Looked up before: a checkpoint is written in less time than all processes are looked at.
+        victim: psutil.Process | None = None
         while not self._is(when):
             if time.monotonic() > until or not self.lives():
                 return {"killed": None}
+            if victim is None and self.rows():
+                victim = next(self.processes(word), None)
             time.sleep(POLL_S)
-        for one in self.processes(word):
-            done = max((row["step"] for row in self.rows() if row["kind"] == "train"), default=0)
-            killed = {"killed": " ".join(one.cmdline())[:400], "when": when, "rollouts": done}
-            one.kill()
-            return killed
-        return {"killed": None}
+        if victim is None or not victim.is_running():
+            victim = next(self.processes(word), None)
+        if victim is None:
+            return {"killed": None}
+        done = max((row["step"] for row in self.rows() if row["kind"] == "train"), default=0)
+        killed = {"killed": " ".join(victim.cmdline())[:400], "when": when, "rollouts": done}
+        victim.kill()
+        killed["tracker"] = self._tracker()
+        killed["folders"] = sorted(path.name for path in self.checkpoints.glob("iter_*"))
+        return killed
+
+    def _tracker(self) -> str:
+        tracker = self.checkpoints / "latest_checkpointed_iteration.txt"
+        return tracker.read_text().strip() if tracker.is_file() else ""
 
     def _is(self, when: When) -> bool:
         if when == "saving":
             folders = {path.name for path in self.checkpoints.glob("iter_*")}
-            tracker = self.checkpoints / "latest_checkpointed_iteration.txt"
-            saved = tracker.read_text().strip() if tracker.is_file() else ""
+            saved = self._tracker()
             # A second checkpoint that the tracker does not name yet.
             return len(folders) > 1 and f"iter_{saved.zfill(7)}" != max(folders)
         rows = self.rows()

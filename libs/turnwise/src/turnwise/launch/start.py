@@ -43,7 +43,7 @@ from turnwise.launch.record import (
     write_record,
 )
 from turnwise.launch.result import make_report, tell_result
-from turnwise.launch.resume import iteration, starting_point
+from turnwise.launch.resume import iteration, made_again, starting_point
 from turnwise.launch.rules import number, whole
 from turnwise.launch.watch import FolderWatch
 from turnwise.method import find_method, method_name
@@ -98,7 +98,8 @@ def run(
         return 0
     make_room(run_dir, takeover=takeover, out=out)
     if debug != "rollout" and is_here(config.ray.address):
-        print(start_of(plan), file=out, flush=True)
+        again = made_again(plan.value("--load"), run_dir)
+        print(f"{start_of(plan)}{again}", file=out, flush=True)
         check_engines(plan)
     write_folder(run_dir, config, plan)
     write_start(run_dir, _how_started(config, config_path, method))
