@@ -39,7 +39,16 @@ ITEMS: dict[Any, list[Any]] = {
         {"type": "function_call_output", "call_id": "c", "output": "x", "role": "assistant"},
     ],
 }  # fmt: skip
-ODD = [None, 1, "x", {}, [], {"role": 1}, {"type": None}, {"role": "user", "content": [1]}]
+ODD: list[Any] = [
+    None,
+    1,
+    "x",
+    {},
+    [],
+    {"role": 1},
+    {"type": None},
+    {"role": "user", "content": [1]},
+]
 TOOLS = [[], [{"type": "function", "function": {"name": "look"}, "name": "look"}], None]
 
 
