@@ -53,8 +53,7 @@ def sglang_server(
     words = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(model)]
     words += ["--host", "127.0.0.1", "--port", str(port), "--dtype", dtype]
     words += ["--context-length", str(context), "--random-seed", "1", "--log-level", "warning"]
-    # A policy of a few million parameters would get a cache of many million tokens.
-    words += ["--mem-fraction-static", "0.3", "--max-total-tokens", "1000000"]
+    words += ["--mem-fraction-static", f"{share:g}", "--max-total-tokens", str(cache_tokens)]
     words += ["--max-running-requests", str(running), "--grammar-backend", grammar, *BACKENDS]
     with log.open("wb") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out, start_new_session=True)
