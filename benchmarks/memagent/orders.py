@@ -158,6 +158,7 @@ def main(argv: Sequence[str]) -> None:
         dtype="bfloat16",
         context=CONTEXT,
         log=log,
+        running=given.texts * given.samples,
         share=given.share,
         cache_tokens=given.cache_tokens,
     )

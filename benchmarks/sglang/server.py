@@ -35,6 +35,8 @@ def sglang_server(
     log: Path,
     grammar: str = "none",
     running: int = 512,
+    share: float = 0.3,
+    cache_tokens: int = 1_000_000,
 ) -> Iterator[str]:
     """Serves `model` within the block; gives its URL.
 
@@ -45,6 +47,8 @@ def sglang_server(
         log: Takes what the server prints.
         grammar: SGLang's `--grammar-backend`, a package of its own.
         running: Requests at the same time; a server of fewer starts sooner.
+        share: Of the GPU's memory that may be taken once it runs, by others too.
+        cache_tokens: Room of its cache; a small policy would get one of many millions.
 
     Raises:
         PreflightError: it ended or did not answer in `START_S`, with the end of its log.
