@@ -106,7 +106,8 @@ def parse_sections(
     given = named_option(argv, "--config")
     path = Path(given) if given is not None else default_file
     if path is not None:
-        reader.read_file(path)
+        flag = "--config" if given is not None else f"the preset of {prog},"
+        reader.read_file(path, flag, None if default_file is None else default_file.parent)
     for name, words in split_words(argv):
         reader.read_option(name, words)
     return reader.built()
@@ -130,10 +131,12 @@ class _Reader:
         self._in_file: set[Place] = set()
         self._flags: dict[Place, str] = {}
 
-    def read_file(self, path: Path) -> None:
+    def read_file(self, path: Path, flag: str, presets: Path | None) -> None:
         self._path = path
-        for key, value in load_toml(path).items():
+        for key, value in load_toml(path, flag, presets).items():
             section = self._section(key)
+            if section and not isinstance(value, Mapping) and not field_name(self._models[""], key):
+                raise ConfigError(f"{path}: {key}: must be a section, [{key}], found {value!r:.80}")
             if section is not None and isinstance(value, Mapping):
                 found = field_names(self._models[section], value, f"{path}: [{key}] ")
             else:
@@ -180,16 +183,22 @@ class _Reader:
 
     def _name(self, section: str, place: Place) -> str:
         """What to call a wrong value: the option, or the file and its key."""
-        own = (section, *place)
+        own = _dashed((section, *place))
+        flags = {_dashed(one): flag for one, flag in self._flags.items()}
         for size in range(len(own), 1, -1):
-            if own[:size] in self._flags:
-                return self._flags[own[:size]]
-        key = ".".join(part.replace("_", "-") for part in (section, *place) if part)
+            if own[:size] in flags:
+                return flags[own[:size]]
+        key = ".".join(part for part in own if part)
         if not place:
-            return f"{self._path}: " if self._path is not None and not self._flags else ""
-        if any(own[: len(one)] == one for one in self._in_file):
+            of_flags = any(one[0] == section for one in flags)
+            return f"{self._path}: " if self._path is not None and not of_flags else ""
+        if any(own[: len(one)] == one for one in map(_dashed, self._in_file)):
             return f"{self._path}: {key}"
         return f"--{key}"
+
+
+def _dashed(place: Place) -> Place:
+    return tuple(part.replace("_", "-") for part in place)
 
 
 def split_words(argv: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -317,9 +317,11 @@ def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:
         found = getattr(_import(path), attribute)
     except (ImportError, AttributeError) as error:
         if colon:
-            raise ConfigError(f"method {name}: {error}") from error
+            raise ConfigError(f"method {name}: {error}{_meant(path, attribute)}") from error
+        here = _methods()
+        hint = f"; {nearest(name, here)}" if here else ""
         raise ConfigError(
-            f"method {name}: no {path} here ({error}); one of your own is named {name}:CLASS"
+            f"method {name}: no {path} here ({error}); one of your own is named {name}:CLASS{hint}"
         ) from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ConfigError(f"method {name}: {path}:{attribute} is no class of turnwise.Method")
@@ -345,6 +347,26 @@ def make_method(name: str, options: Mapping[str, Any]) -> Method[Any, Any]:
     """
     cls = find_method(name)
     return cls(cls.Options(**options))
+
+
+def _methods() -> list[str]:
+    """The names of `apps.trainers` that are here."""
+    try:
+        folders = _import("apps.trainers").__path__
+    except ImportError:
+        return []
+    return sorted(one.parent.name for folder in folders for one in Path(folder).glob("*/method.py"))
+
+
+def _meant(module: str, attribute: str) -> str:
+    """The class of a module whose name is nearest to one that it has not."""
+    found = vars(sys.modules[module]) if module in sys.modules else {}
+    names = [
+        name
+        for name, one in found.items()
+        if isinstance(one, type) and issubclass(one, Method) and one.__module__ == module
+    ]
+    return f"; {nearest(attribute, names)}" if names else ""
 
 
 def _import(module: str) -> Any:

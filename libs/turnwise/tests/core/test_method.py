@@ -50,3 +50,8 @@ async def test_a_bug_loses_each_episode_and_is_told_once(caplog: pytest.LogCaptu
 def test_a_name_without_a_class_says_how_one_of_ones_own_is_named() -> None:
     with pytest.raises(ConfigError, match="one of your own is named my_agent:CLASS"):
         find_method("my_agent")
+
+
+def test_a_misspelt_method_is_told_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'Named'"):
+        find_method(f"{__name__}:Namde")

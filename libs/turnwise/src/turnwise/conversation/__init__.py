@@ -313,7 +313,7 @@ class Conversation:
         *,
         metrics: Mapping[str, float] | None = None,
         info: Mapping[str, Any] | None = None,
-        credit: Sequence[float] = (),
+        credit: Sequence[float | None] = (),
     ) -> Episode:
         """The episode that this conversation was.
 

@@ -157,7 +157,7 @@ class _Line:
             TrainOptions,
             {self._section: self.cls.Options},
             [],
-            prog="",
+            prog=f"{self._section}:train",
             description="",
             default_file=preset,
         )

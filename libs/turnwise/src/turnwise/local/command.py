@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from turnwise.local.experiment import Experiment, MakeEngine
     from turnwise.local.policy import LoadedPolicy
 
+SCHEDULER = "override_opt_param_scheduler"
 MAY_CHANGE = frozenset(
     {"config", "resume", "run_dir", "num_rollout", "save_interval", "threads", "dry_run", "track"}
-    | {"replay"}
+    | {"replay", SCHEDULER}
     | {"engine_url", "engine_device", "engine_port", "engine_python", "engine_start_s"}
     | {"sglang_mem_fraction_static", "sglang_options", "offload_rollout"}
 )
@@ -93,9 +94,9 @@ class LocalRun:
         self.options, method_options = self._read({})
         if self.options.resume or self.options.replay is not None:
             assert self.options.run_dir is not None
-            self.options, method_options = self._read(
-                self._started(RunFolder.open(self.options.run_dir))
-            )
+            started = self._started(RunFolder.open(self.options.run_dir))
+            self.options, method_options = self._read(started)
+            _check_schedule(self.options, started.get("num_rollout"))
         if self.options.backend == "slime":
             raise ConfigError("backend slime is chosen on the command line, --backend slime")
         self.method = cls(method_options)
@@ -134,7 +135,7 @@ class LocalRun:
         """The options that the run in the folder was started with."""
         started = folder.read_config()
         known = {name: started[name] for name in TrainOptions.model_fields if name in started}
-        for name in ("config", "resume", "run_dir", "dry_run", "replay"):
+        for name in ("config", "resume", "run_dir", "dry_run", "replay", SCHEDULER):
             known.pop(name, None)
         if started.get("method") != self._name:
             raise ConfigError(
@@ -238,6 +239,17 @@ class LocalRun:
             without = _config_of(self._name, options, section)
         return how_started(
             import_name(self._cls), self._config(), without, file=path, preset=named is None
+        )
+
+
+def _check_schedule(options: TrainOptions, steps: object) -> None:
+    """Refuses another length of a run whose learning rate falls over it, as Megatron does."""
+    falls = options.lr_decay_style != "constant" and options.num_rollout != steps
+    if falls and not options.override_opt_param_scheduler:
+        raise ConfigError(
+            f"--num-rollout {options.num_rollout}: the run began with {steps}, over which its"
+            f" learning rate falls (--lr-decay-style {options.lr_decay_style}); with"
+            " --override-opt-param-scheduler it falls over the new number from here on"
         )
 
 

