@@ -232,6 +232,62 @@ class ToolEnvironment:
         )
 
 
+def grpo_config(
+    output: str,
+    *,
+    device: str,
+    steps: int,
+    batch: int,
+    rows: int,
+    samples: int,
+    lr: float,
+    **own: Any,
+) -> Any:
+    """TRL's `GRPOConfig` for the loss, the updates a step and the optimiser of `SETTINGS`.
+
+    Args:
+        output: A folder, which stays empty.
+        device: `cpu` or `cuda`.
+        steps: Rollouts, each with `UPDATES` optimiser steps.
+        batch: Rollouts of a step, a multiple of `rows * UPDATES`.
+        rows: Rollouts of a micro-batch.
+        samples: Rollouts of a prompt.
+        lr: Learning rate.
+        own: What a benchmark sets beside.
+    """
+    from trl import GRPOConfig  # type: ignore[import-not-found]
+
+    return GRPOConfig(
+        output_dir=output,
+        use_cpu=device == "cpu",
+        gradient_checkpointing=False,
+        report_to="none",
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        max_steps=steps * UPDATES,
+        num_generations=samples,
+        per_device_train_batch_size=rows,
+        steps_per_generation=batch // rows,
+        gradient_accumulation_steps=batch // rows // UPDATES,
+        temperature=1.0,
+        loss_type="dapo",
+        epsilon=SETTINGS.eps_clip,
+        epsilon_high=SETTINGS.eps_clip_high,
+        beta=0.0,
+        scale_rewards="group",
+        learning_rate=lr,
+        lr_scheduler_type="constant",
+        adam_beta1=SETTINGS.adam_beta1,
+        adam_beta2=SETTINGS.adam_beta2,
+        weight_decay=SETTINGS.weight_decay,
+        max_grad_norm=SETTINGS.clip_grad,
+        shuffle_dataset=False,
+        seed=0,
+        **{"bf16": False, **own},
+    )
+
+
 def trl_steps(
     folder: str, tasks: Sequence[Task], count: int, device: str = "cpu"
 ) -> list[StepCost]:
@@ -239,7 +295,7 @@ def trl_steps(
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     from datasets import Dataset  # type: ignore[import-not-found]
     from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found]
+    from trl import GRPOTrainer
     from trl.chat_template_utils import qwen3_template  # type: ignore[import-not-found]
 
     loaded = load_policy(folder, device=device)
@@ -298,37 +354,17 @@ def trl_steps(
             environment_factory=ToolEnvironment,
             train_dataset=Dataset.from_list(rows),
             callbacks=[Watch()],
-            args=GRPOConfig(
-                output_dir=output,
-                use_cpu=device == "cpu",
-                bf16=False,
-                gradient_checkpointing=False,
-                report_to="none",
-                save_strategy="no",
-                logging_strategy="no",
-                disable_tqdm=True,
-                max_steps=count * UPDATES,
-                num_generations=SAMPLES,
-                per_device_train_batch_size=rows_at_once,
-                steps_per_generation=batch // rows_at_once,
-                gradient_accumulation_steps=batch // rows_at_once // UPDATES,
+            args=grpo_config(
+                output,
+                device=device,
+                steps=count,
+                batch=batch,
+                rows=rows_at_once,
+                samples=SAMPLES,
+                lr=SETTINGS.lr,
                 max_completion_length=CONTEXT - 400,
                 max_tool_calling_iterations=MAX_TURNS - 1,
                 generation_kwargs={"max_new_tokens": MAX_NEW_TOKENS},
-                temperature=1.0,
-                loss_type="dapo",
-                epsilon=SETTINGS.eps_clip,
-                epsilon_high=SETTINGS.eps_clip_high,
-                beta=0.0,
-                scale_rewards="group",
-                learning_rate=SETTINGS.lr,
-                lr_scheduler_type="constant",
-                adam_beta1=SETTINGS.adam_beta1,
-                adam_beta2=SETTINGS.adam_beta2,
-                weight_decay=SETTINGS.weight_decay,
-                max_grad_norm=SETTINGS.clip_grad,
-                shuffle_dataset=False,
-                seed=0,
             ),
         )
         # Tools are taken in alphabetical order; the policy knows them in the view's.

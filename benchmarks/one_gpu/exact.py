@@ -10,15 +10,8 @@ from torch import Tensor
 from turnwise.local.optimizer import MASTERS
 from turnwise.local.update import Updater
 
-from benchmarks.one_gpu.trainer import (
-    SAMPLES,
-    Json,
-    Workload,
-    gradients_of,
-    halves,
-    make,
-    options_of,
-)
+from benchmarks.one_gpu.shapes import SAMPLES, Workload, make
+from benchmarks.one_gpu.trainer import Json, gradients_of, halves, options_of
 
 
 def exactness(model: Callable[[], Any], workload: Workload, device: str) -> Json:

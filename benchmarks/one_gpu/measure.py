@@ -75,7 +75,7 @@ ROW = (
 )
 MEDIANS = ("rollout_s", "train_s", "tokens_per_s", "engine_busy_s")
 POLL_S = 0.25
-READY_S = 90.0
+READY_S = 200.0
 STOP_S = 15.0
 
 

@@ -23,10 +23,8 @@ from typing import Any
 import torch
 from turnwise.local.policy import load_policy
 
-from benchmarks.local.against_trl import SETTINGS
+from benchmarks.local.against_trl import UPDATES, grpo_config
 from benchmarks.one_gpu.fixed import messages
-
-UPDATES = 2
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -35,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     from datasets import Dataset  # type: ignore[import-not-found]
     from transformers import TrainerCallback
-    from trl import GRPOConfig, GRPOTrainer  # type: ignore[import-not-found]
+    from trl import GRPOTrainer  # type: ignore[import-not-found]
 
     dtype = torch.bfloat16 if given.device == "cuda" else torch.float32
     policy = load_policy(str(given.policy), device=given.device, dtype=dtype, require_tools=False)
@@ -85,36 +83,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             reward_funcs=reward,
             train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in prompts]),
             callbacks=[Watch()],
-            args=GRPOConfig(
-                output_dir=output,
-                use_cpu=given.device == "cpu",
+            args=grpo_config(
+                output,
+                device=given.device,
+                steps=given.steps,
+                batch=batch,
+                rows=rows,
+                samples=given.samples,
+                lr=given.lr,
                 bf16=given.device == "cuda",
-                gradient_checkpointing=False,
-                report_to="none",
-                save_strategy="no",
-                logging_strategy="no",
-                disable_tqdm=True,
-                max_steps=given.steps * UPDATES,
-                num_generations=given.samples,
-                per_device_train_batch_size=rows,
-                steps_per_generation=batch // rows,
-                gradient_accumulation_steps=batch // rows // UPDATES,
                 max_completion_length=given.tokens,
-                temperature=1.0,
                 top_k=0,
-                loss_type="dapo",
-                epsilon=SETTINGS.eps_clip,
-                epsilon_high=SETTINGS.eps_clip_high,
-                beta=0.0,
-                scale_rewards="group",
-                learning_rate=given.lr,
-                lr_scheduler_type="constant",
-                adam_beta1=SETTINGS.adam_beta1,
-                adam_beta2=SETTINGS.adam_beta2,
-                weight_decay=SETTINGS.weight_decay,
-                max_grad_norm=SETTINGS.clip_grad,
-                shuffle_dataset=False,
-                seed=0,
             ),
         )
         trainer.train()

@@ -8,7 +8,8 @@ import pytest
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from benchmarks.one_gpu.exact import exactness
-from benchmarks.one_gpu.trainer import Workload, agreement, measure, measure_padded
+from benchmarks.one_gpu.shapes import Workload
+from benchmarks.one_gpu.trainer import agreement, measure, measure_padded
 
 WORKLOAD = Workload(start=24, task=8, turns=2, sampled=8, answer=6, row=512)
 

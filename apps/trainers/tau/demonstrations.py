@@ -26,7 +26,8 @@ from apps.trainers.tau.options import TauOptions
 from apps.trainers.tau.synthetic import Case, CaseEnvironment, CaseUser, make_case
 from apps.trainers.tau.tokenizer import CHAT_TEMPLATE
 
-MAX_CONTEXT_TOKENS = 1024
+MAX_CONTEXT_TOKENS = 2048
+"""The shipped policy's tokenizer stays below 1,024; one that splits numbers into digits may not."""
 OPTIONS = TauOptions(prompt="compact", user=UserConfig(strategy="offline"))
 _CHUNK = 100
 

@@ -11,6 +11,12 @@
 No real task, and no order or customer of the database, is seen. On a CPU the result is the same
 for the same settings; a GPU adds up in another order. Minutes on one GPU, hours on two cores.
 With its defaults this is the recipe of the shipped policy.
+
+    ./pants run apps/trainers/tau:warmstart -- --hf-checkpoint smollm2 --dialogues 4000 \
+        --replay-steps 200 --learning-rate 2e-4 --out runs/smollm2
+
+goes on from a policy that is there, with its tokenizer and its chat template: step 3 is the replay
+alone. What it shows the policy are the tools and the form of a task, with the expert's mistakes.
 """
 
 from __future__ import annotations
@@ -23,12 +29,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from transformers import PreTrainedTokenizerFast
 from turnwise.arguments import parse_args
 from turnwise.command import PreflightError, run_command
 from turnwise.config import CommandConfig
 from turnwise.local.demonstrations import Demonstrations
+from turnwise.local.policy import load_policy
 from turnwise.local.supervised import Schedule, refuse_existing, save_policy
 from turnwise.rollout import derive_seed
 
@@ -38,6 +45,8 @@ from apps.trainers.tau.tokenizer import VOCAB_SIZE, train_tokenizer
 
 MAX_CORPUS_CASES = 2_000
 """Cases that the tokenizer is learned from; more of them add no new words."""
+NEW = "hidden_size layers vocab_size copy_steps copy_rows copy_learning_rate".split()
+"""Options of a policy that is made from nothing."""
 
 
 class WarmstartConfig(CommandConfig):
@@ -45,6 +54,8 @@ class WarmstartConfig(CommandConfig):
 
     out: Path = Path("runs/policy")
     """Folder for the policy; must not exist yet."""
+    hf_checkpoint: str | None = Field(default=None, min_length=1)
+    """Go on from this policy, a folder or `smollm2`; a new one is made where not given."""
     seed: int = Field(default=1, ge=0)
     """Fixes cases, weights and order of the data."""
     dialogues: int = Field(default=100_000, ge=1)
@@ -74,20 +85,37 @@ class WarmstartConfig(CommandConfig):
     workers: int = Field(default=1, ge=1)
     """Processes that play the cases."""
 
+    @model_validator(mode="after")
+    def _check_shape(self) -> WarmstartConfig:
+        fields = type(self).model_fields
+        given = [name for name in NEW if getattr(self, name) != fields[name].default]
+        if self.hf_checkpoint is not None and given:
+            raise ValueError(
+                f"{given[0].replace('_', '-')} is for a new policy, and hf-checkpoint names one"
+                " that is there"
+            )
+        return self
+
 
 def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     """Makes the policy; returns the figures that are written to `warmstart.json`.
 
     Raises:
-        ConfigError: the output folder exists.
+        ConfigError: the output folder exists, or the policy to go on from is none.
         PreflightError: a GPU was asked for and there is none.
     """
     refuse_existing(config.out)
     device = _device(config.device)
     torch.use_deterministic_algorithms(True, warn_only=True)
     started = time.perf_counter()
-    texts = corpus(derive_seed(config.seed, "tokenizer"), min(MAX_CORPUS_CASES, config.dialogues))
-    tokenizer = train_tokenizer(texts, vocab_size=config.vocab_size)
+    model: Any = None
+    if config.hf_checkpoint is not None:
+        loaded = load_policy(config.hf_checkpoint)
+        model, tokenizer = loaded.model, loaded.tokenizer
+    else:
+        seed = derive_seed(config.seed, "tokenizer")
+        texts = corpus(seed, min(MAX_CORPUS_CASES, config.dialogues))
+        tokenizer = train_tokenizer(texts, vocab_size=config.vocab_size)
     _log(f"tokenizer of {len(tokenizer)} tokens {time.perf_counter() - started:.0f} s")
     demonstrations = record(
         tokenizer,
@@ -100,20 +128,21 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
         f"{len(demonstrations)} demonstrations, {len(demonstrations.ids)} tokens, "
         f"{demonstrations.flawed.mean():.3f} with a mistake {time.perf_counter() - started:.0f} s"
     )
-    model: Any = build_model(
-        tokenizer,
-        hidden_size=config.hidden_size,
-        layers=config.layers,
-        seed=derive_seed(config.seed, "weights"),
-    )
-    model.to(device)
-    copy_accuracy, replay_accuracy = _train(config, model, tokenizer, demonstrations)
+    accuracies = {}
+    if model is None:
+        model = build_model(
+            tokenizer,
+            hidden_size=config.hidden_size,
+            layers=config.layers,
+            seed=derive_seed(config.seed, "weights"),
+        )
+        accuracies["copy_accuracy"] = _copy(config, model.to(device), tokenizer)
+    accuracies["replay_accuracy"] = _replay(config, model.to(device), demonstrations)
     figures = {
         "settings": config.model_dump(mode="json", exclude={"out", "workers", "config"}),
         "parameters": model.num_parameters(),
         "tokens": len(demonstrations.ids),
-        "copy_accuracy": copy_accuracy,
-        "replay_accuracy": replay_accuracy,
+        **accuracies,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "wall_s": round(time.perf_counter() - started),
@@ -123,34 +152,24 @@ def warmstart(config: WarmstartConfig) -> dict[str, Any]:
     return figures
 
 
-def _train(
-    config: WarmstartConfig,
-    model: Any,
-    tokenizer: PreTrainedTokenizerFast,
-    demonstrations: Demonstrations,
-) -> tuple[float, float]:
-    """Both phases; their accuracies at the end."""
-    copying = Schedule(
+def _copy(config: WarmstartConfig, model: Any, tokenizer: PreTrainedTokenizerFast) -> float:
+    schedule = Schedule(
         steps=config.copy_steps,
         learning_rate=config.copy_learning_rate,
         seed=derive_seed(config.seed, "copy"),
     )
-    copy_accuracy = train_copying(
-        model,
-        copying,
-        reserved=len(tokenizer.added_tokens_decoder),
-        rows=config.copy_rows,
-        log=_log,
-    )
-    replay = Schedule(
+    reserved = len(tokenizer.added_tokens_decoder)
+    return train_copying(model, schedule, reserved=reserved, rows=config.copy_rows, log=_log)
+
+
+def _replay(config: WarmstartConfig, model: Any, demonstrations: Demonstrations) -> float:
+    schedule = Schedule(
         steps=config.replay_steps,
         learning_rate=config.learning_rate,
         seed=derive_seed(config.seed, "replay"),
     )
-    replay_accuracy = train_replay(
-        model, replay, demonstrations, batch_tokens=config.batch_tokens, log=_log
-    )
-    return copy_accuracy, replay_accuracy
+    batch = config.batch_tokens
+    return train_replay(model, schedule, demonstrations, batch_tokens=batch, log=_log)
 
 
 def _device(name: str) -> torch.device:

@@ -190,6 +190,22 @@ def test_the_same_settings_give_the_same_policy_on_a_cpu(tmp_path: Path) -> None
     assert saved["settings"]["dialogues"] == 30 and "out" not in saved["settings"]
 
 
+def test_a_policy_that_is_there_is_gone_on_from(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    warmstart(WarmstartConfig(out=tmp_path / "a", **TINY))
+    own = {name: TINY[name] for name in ("dialogues", "replay_steps", "batch_tokens", "device")}
+    # With a learning rate of nothing the weights stay what they were, in bfloat16.
+    further: dict[str, Any] = {"hf_checkpoint": str(tmp_path / "a"), **own}
+    same = warmstart(WarmstartConfig(out=tmp_path / "b", learning_rate=1e-12, **further))
+    warmstart(WarmstartConfig(out=tmp_path / "c", learning_rate=1e-2, **further))
+    assert digest(tmp_path / "a") == digest(tmp_path / "b") != digest(tmp_path / "c")
+    assert "copy_accuracy" not in same and same["settings"]["hf_checkpoint"].endswith("a")
+    files = [(tmp_path / name / "tokenizer.json").read_bytes() for name in ("a", "c")]
+    assert files[0] == files[1]
+    with pytest.raises(ConfigError, match="layers is for a new policy"):
+        WarmstartConfig(hf_checkpoint=str(tmp_path / "a"), layers=2)
+
+
 def test_a_folder_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=str(tmp_path)):
         warmstart(WarmstartConfig(out=tmp_path))

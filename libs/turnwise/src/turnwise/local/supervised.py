@@ -223,9 +223,7 @@ def _padded(
     return ids, trained
 
 
-def _loss(
-    model: Qwen3ForCausalLM, ids_BL: Tensor, trained_BL: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _loss(model: Any, ids_BL: Tensor, trained_BL: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Mean cross-entropy over the T trained tokens, how many are the likeliest, and T.
 
     Rows are padded on the right and attention is causal, so no mask is needed.
