@@ -99,6 +99,8 @@ class _Line:
     ) -> None:
         self.preset: Path | None = None
         started = _started(argv)
+        goes_on = Path(named_option(argv, "--run-dir") or "")
+        self._origin = RunFolder(goes_on).config if started else None
         name = method or named_option(argv, "--method") or started.get("method")
         name = name or benchmark.method
         if not isinstance(name, str | type) or not name:
@@ -141,6 +143,7 @@ class _Line:
             description=f"{self._benchmark.description} {CODES}",
             defaults=defaults,
             aliases={"method": self._section},
+            origin=self._origin,
         )
         return parsed.options, parsed.sections[self._section]
 
