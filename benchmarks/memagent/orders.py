@@ -148,10 +148,20 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--sections", type=int, default=10, help="of each text")
     parser.add_argument("--chunk", type=int, default=2_000, help="tokens of a section")
     parser.add_argument("--memory", type=int, default=256, help="tokens of a memory")
+    parser.add_argument("--share", type=float, default=0.3, help="of the GPU, by others too")
+    parser.add_argument("--cache-tokens", type=int, default=400_000, help="of the server's cache")
     parser.add_argument("--out", type=Path, required=True, help="JSON file of the figures")
     given = parser.parse_args(argv)
     log = given.out.with_suffix(".log")
-    own = sglang_server(given.policy, dtype="bfloat16", context=CONTEXT, log=log)
+    own = sglang_server(
+        given.policy,
+        dtype="bfloat16",
+        context=CONTEXT,
+        log=log,
+        running=given.texts * given.samples,
+        share=given.share,
+        cache_tokens=given.cache_tokens,
+    )
     with nullcontext(given.url) if given.url else own as url:
         found = asyncio.run(measure(url, given))
     given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

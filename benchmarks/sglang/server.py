@@ -35,6 +35,8 @@ def sglang_server(
     log: Path,
     grammar: str = "none",
     running: int = 512,
+    share: float = 0.3,
+    cache_tokens: int = 1_000_000,
 ) -> Iterator[str]:
     """Serves `model` within the block; gives its URL.
 
@@ -45,6 +47,8 @@ def sglang_server(
         log: Takes what the server prints.
         grammar: SGLang's `--grammar-backend`, a package of its own.
         running: Requests at the same time; a server of fewer starts sooner.
+        share: Of the GPU's memory that may be taken once it runs, by others too.
+        cache_tokens: Room of its cache; a small policy would get one of many millions.
 
     Raises:
         PreflightError: it ended or did not answer in `START_S`, with the end of its log.
@@ -53,8 +57,7 @@ def sglang_server(
     words = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(model)]
     words += ["--host", "127.0.0.1", "--port", str(port), "--dtype", dtype]
     words += ["--context-length", str(context), "--random-seed", "1", "--log-level", "warning"]
-    # A policy of a few million parameters would get a cache of many million tokens.
-    words += ["--mem-fraction-static", "0.3", "--max-total-tokens", "1000000"]
+    words += ["--mem-fraction-static", f"{share:g}", "--max-total-tokens", str(cache_tokens)]
     words += ["--max-running-requests", str(running), "--grammar-backend", grammar, *BACKENDS]
     with log.open("wb") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out, start_new_session=True)

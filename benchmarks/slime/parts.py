@@ -148,7 +148,10 @@ PARTS = {
     "shape-0.6b": Part(
         "a model of real size",
         # Jobs beside it take of the GPU too.
-        flags=(*SHAPED, "--save-interval", "3", "--sglang-mem-fraction-static", "0.6"),
+        flags=(
+            *(*SHAPED, "--save-interval", "3", "--sglang-mem-fraction-static", "0.6"),
+            *("--sglang-max-total-tokens", "300000"),
+        ),
         shape="qwen3-0.6B",
     ),
     "apart": Part(

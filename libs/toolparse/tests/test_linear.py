@@ -45,6 +45,9 @@ def worst(format: str) -> Iterator[str]:
     yield f"{opener} and " * (MILLION // (len(opener) + 5)) + one
     half = one[: len(one) // 2]
     yield half * (MILLION // len(half)) + one
+    if format == "qwen3_coder":
+        # Values that none of the next calls ends, for their tags stand in a line.
+        yield opener + "<function=g><parameter=a>" * (MILLION // 25) + "\n<parameter=a>" * 2
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -124,7 +124,7 @@ def test_a_change_without_a_value_is_refused(run_dir: Path, words: list[str], ca
 
 
 def test_the_status_says_who_waits_for_what(run_dir: Path, capsys: Any) -> None:
-    with playing("4/0/1", "4/0", "retail/12"), waiting("turn 2"), waiting("user"):
+    with playing("4/0/1", "4/0", "retail/12\x1b[2J"), waiting("turn 2"), waiting("user"):
         with answering(run_dir) as run:
             run.writer.stage("step 4")
             run.writer.tick()
@@ -133,7 +133,8 @@ def test_the_status_says_who_waits_for_what(run_dir: Path, capsys: Any) -> None:
             assert call("status", run_dir) == 0
     said = capsys.readouterr().out
     assert "paused on local, process" in said and "after step 3, step 4 for" in said
-    assert "retail/12" in said and "turn 2 " in said and "> user " in said
+    assert r"retail/12\x1b[2J" in said and "turn 2 " in said and "> user " in said
+    assert "\x1b[2J" not in said, "a terminal would obey the name of a task"
     assert "requests" in said and "pause" in said
 
 

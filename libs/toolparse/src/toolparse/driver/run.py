@@ -32,9 +32,11 @@ from toolparse.grammars.grammar import (
 from toolparse.result.messages import message
 from toolparse.result.model import Call, Error, Parsed, Source
 from toolparse.scan.find import find_any
+from toolparse.scan.pairs import begun
 
 if TYPE_CHECKING:
     from toolparse.driver.tools import ToolSet
+    from toolparse.scan.pairs import Quiet
 
 # The nearest tool name is looked for in so many errors of a text.
 _HINTS: Final = 16
@@ -66,6 +68,7 @@ class Run:
         "markup",
         "pos",
         "never_closed",
+        "quiet",
         "reasoning",
         "section",
         "section_calls",
@@ -100,6 +103,8 @@ class Run:
         self.pos = 0
         # What `Grammar.ahead` found last, by close tags.
         self.ahead: dict[tuple[bytes, ...], Ahead] = {}
+        # What `scan_call` left for the next call.
+        self.quiet: Quiet = {}
         # Where the white space that was walked over last begins and ends.
         self.blank: Span = (0, 0)
         self.attempts: list[Call] = []
@@ -227,7 +232,7 @@ class Run:
                 self.pos = self.think_from = start + len(open_tag)
                 self.in_think, self.think_closes = True, (close_tag,)
                 return True
-            if not final and open_tag.startswith(bytes(data[start:n][: len(open_tag)])):
+            if not final and begun(open_tag, data, start, n):
                 return False
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -73,11 +74,16 @@ async def play_trials(
     stride = max(1, len(rollouts) // EVAL_TRACES)
     shown = {rollout.rollout_id for rollout in rollouts[::stride]}
 
-    def ended(episode: Episode) -> None:
+    def write(episode: Episode, why: str) -> None:
+        folder.append_episode(trace_row(episode, tokenizer, step=0, kind="eval", why=why))
+
+    async def played(rollout: Rollout[TaskT]) -> Episode:
+        episode = await play(rollout)
         why = "sample" if episode.ending.by_policy else episode.ending.label
         if episode.rollout_id in shown or why not in ("sample", *shown):
             shown.add(why)
-            folder.append_episode(trace_row(episode, tokenizer, step=0, kind="eval", why=why))
-        keep(episode)
+            # Long texts take a second to decode token by token.
+            await asyncio.to_thread(write, episode, why)
+        return episode
 
-    await run_rollouts(rollouts, play, ledger=Ledger(), concurrency=concurrency, on_episode=ended)
+    await run_rollouts(rollouts, played, ledger=Ledger(), concurrency=concurrency, on_episode=keep)

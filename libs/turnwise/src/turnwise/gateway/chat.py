@@ -9,7 +9,6 @@ from typing import Any
 from turnwise.gateway import fields
 from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.requests import (
-    MAX_MESSAGES,
     MAX_TOOLS,
     Answer,
     Head,
@@ -41,15 +40,12 @@ def read(body: Mapping[str, Any], bodies: Bodies) -> Request:
         Refusal: saying which field, what was found and what is right.
     """
     own, ignored = fields.sort(body, "chat")
-    messages = list_of(body.get("messages"), "messages", MAX_MESSAGES)
-    if not messages:
-        raise Refusal(400, "messages is empty", field="messages")
     parse, demands = tool_choice(body.get("tool_choice"), ("required",))
     options = object_of(body.get("stream_options") or {}, "stream_options")
     limit = "max_completion_tokens" if body.get("max_completion_tokens") else "max_tokens"
     model = body.get("model")
     return Request(
-        messages=bodies.with_tool_names(bodies.messages(enumerate(messages), _message)),
+        messages=bodies.history(body.get("messages"), "messages", _message),
         tools=bodies.tools(body.get("tools"), _tools),
         parse=parse,
         demands_call=demands,

@@ -45,14 +45,12 @@ def read(body: Mapping[str, Any], bodies: Bodies) -> Request:
         Refusal: saying which field, what was found and what is right.
     """
     own, ignored = fields.sort(body, "messages")
-    given = list_of(body.get("messages"), "messages", MAX_MESSAGES)
-    if not given:
-        raise Refusal(400, "messages is empty", field="messages")
-    messages = _system(body.get("system")) + bodies.messages(enumerate(given), _message)
+    messages = _system(body.get("system"))
+    messages += bodies.history(body.get("messages"), "messages", _message)
     parse, demands = _tool_choice(body.get("tool_choice"))
     model = body.get("model")
     return Request(
-        messages=bodies.with_tool_names(messages),
+        messages=messages,
         tools=bodies.tools(body.get("tools"), _tools),
         parse=parse,
         demands_call=demands,

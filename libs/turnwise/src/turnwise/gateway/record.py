@@ -35,6 +35,7 @@ from turnwise.gateway.requests import Answer, Head, Refusal, Request, Schema
 from turnwise.gateway.turns import Bounds, Given, Sampling, Told, transcript_of
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
+from turnwise.rounds import own_round
 
 RELEASE_DEADLINE_S = 10.0
 MAX_IGNORED = 64
@@ -83,6 +84,8 @@ class Record:
         self._told: dict[int, Told] = {}
         self._sessions: set[str] = set()
         self._closed = False
+        # Of the tools that came last, which are the same list where they came in the same bytes.
+        self._toolset: tuple[Any, toolparse.ToolSet] | None = None
         self._samples: tokendelta.SampleSet | None = None
 
     async def ask(
@@ -177,7 +180,7 @@ class Record:
         if request.schema is not None:
             self._check_grammar(request, request.schema)
         try:
-            toolset = toolparse.ToolSet(request.tools) if request.tools and request.parse else None
+            toolset = self._compiled(request.tools) if request.tools and request.parse else None
             found = self.tree.prepare(
                 request.messages, tools=request.tools, params=request.key, retry=retry
             )
@@ -209,6 +212,11 @@ class Record:
         self._sampling[found.turn] = Sampling(task, head)
         task.add_done_callback(lambda done: self._ended(found.turn, done))
         return found
+
+    def _compiled(self, tools: list[dict[str, Any]]) -> toolparse.ToolSet:
+        if self._toolset is None or self._toolset[0] is not tools:
+            self._toolset = tools, toolparse.ToolSet(tools)
+        return self._toolset[1]
 
     def _check_grammar(self, request: Request, schema: Schema) -> None:
         if not takes_grammar(self.policy.engine):
@@ -265,6 +273,7 @@ class Record:
         try:
             async with crossing(Boundary.ENGINE, deadline_s=self.bounds.turn_deadline_s):
                 completion = await policy.engine.generate(prompt, params, session_id=session)
+            await own_round()
             async with crossing(Boundary.ENGINE):
                 found = self._commit(ticket, request, toolset, completion)
         except GrammarRefused as error:

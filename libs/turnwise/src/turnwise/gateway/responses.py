@@ -55,7 +55,7 @@ def read(body: Mapping[str, Any], bodies: Bodies) -> Request:
     parse, demands = chat.tool_choice(body.get("tool_choice"), ("required",))
     model = body.get("model")
     return Request(
-        messages=bodies.with_tool_names(_messages(body, bodies)),
+        messages=_messages(body, bodies),
         tools=bodies.tools(body.get("tools"), _tools),
         parse=parse,
         demands_call=demands,
@@ -82,7 +82,7 @@ def _messages(body: Mapping[str, Any], bodies: Bodies) -> list[dict[str, Any]]:
     items = list_of(given, "input", MAX_MESSAGES)
     if not items:
         raise Refusal(400, "input is empty", field="input")
-    return messages + bodies.messages(_groups(items), _grouped)
+    return messages + bodies.messages(_groups(items), _grouped, {})
 
 
 class _Kind(msgspec.Struct):

@@ -30,6 +30,7 @@ from turnwise.gateway.requests import Head, Refusal, Request
 from turnwise.gateway.turns import Bounds, Given
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
+from turnwise.rounds import own_round
 
 logger = logging.getLogger(__name__)
 
@@ -130,8 +131,9 @@ class Gateway:
             self._open -= 1
 
     async def _answer(self, http: web.Request, dialect: Any, record: Record) -> web.StreamResponse:
-        bodies = record.bodies
-        request: Request = dialect.read(bodies.fields(await _data(http)), bodies)
+        data, bodies = await _data(http), record.bodies
+        await own_round()
+        request: Request = dialect.read(bodies.fields(data), bodies)
         retry = http.headers.get("x-stainless-retry-count", "0") not in ("", "0")
         if not request.stream:
             given = await record.ask(request, retry=retry)

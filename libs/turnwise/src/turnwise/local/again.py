@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.config import ConfigError
+from turnwise.console import tell
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Boundary, BoundaryError, Episode
 from turnwise.local.experiment import read_tasks, tool_format
@@ -29,7 +30,6 @@ from turnwise.local.options import SHIPPED, SMOLLM2, TrainOptions
 from turnwise.local.policy import audited, load_policy, load_tokenizer
 from turnwise.method import Method, Services, play
 from turnwise.policy import Policy, model_vocabulary
-from turnwise.printable import printable
 from turnwise.replay import CALLS, Replay
 from turnwise.rollout import Rollout
 from turnwise.run.authors import SAMPLED
@@ -55,10 +55,10 @@ def replay_episode(options: TrainOptions, method: Method[Any, Any]) -> int:
     folder = RunFolder.open(options.run_dir)
     trace = read_trace(folder, options.replay)
     episode = asyncio.run(_play(options, method, trace, _task(options, method, trace)))
-    print(f"{folder.episodes}:{options.replay}: {trace.task_id}, rollout {trace.rollout_id}")
+    tell(f"{folder.episodes}:{options.replay}: {trace.task_id}, rollout {trace.rollout_id}")
     findings = compare(trace, episode, grouped=_is_grouped(method))
     for one in findings:
-        print(printable(one.text()))
+        tell(one.text())
     return 0 if all(one.same for one in findings) else EXIT_DIFFERS
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from turnwise.arguments import named_option, parse_sections
 from turnwise.command import RunError
 from turnwise.config import ConfigError
+from turnwise.console import tell
 from turnwise.local.options import MAX_THREADS, SHIPPED, TrainOptions
 from turnwise.local.threads import choose_threads, set_threads, wait_passively
 from turnwise.method import Method, MethodOptions, find_method, import_name, method_name
@@ -192,7 +193,7 @@ class LocalRun:
         finally:
             await experiment.engine.close()
             await self.method.close()
-        print(f"\n{summary.text()}")
+        tell(f"\n{summary.text()}")
         print(
             f"{time.perf_counter() - started:.0f} s. Run folder {folder.path},"
             f" report {folder.report}"

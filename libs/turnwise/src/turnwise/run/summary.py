@@ -16,7 +16,20 @@ from turnwise.run.metrics import Numbers
 from turnwise.trials import Estimate, mean_score, paired_difference, unanimous_bound
 
 MIN_ERRORS = 3.0
-"""A rise counts as shown from this many standard errors of the paired difference on."""
+"""A rise counts as shown from this many standard errors of the paired difference on, where there
+are tasks enough to know the error; see `needed_errors`."""
+
+
+def needed_errors(tasks: int) -> float:
+    """Standard errors that are as rare over so many tasks as `MIN_ERRORS` of a normal distribution.
+
+    Of few tasks the error is a guess itself, and Student's t with tasks - 1 degrees of freedom says
+    how far a mean strays: 9 errors of 4 tasks, 3.2 of 47. By Wallace's approximation (1959), within
+    a tenth from 4 tasks on, and more than it need be below.
+    """
+    free = max(1, tasks - 1)
+    normal = MIN_ERRORS * (8 * free + 3) / (8 * free + 1)
+    return math.sqrt(free * math.expm1(normal * normal / free))
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +113,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def learned(self) -> bool:
-        return self.errors >= MIN_ERRORS
+        return self.errors >= needed_errors(self.difference.tasks)
 
     def verdict(self) -> str:
         """One sentence for people."""
@@ -119,9 +132,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         )
         if self.learned:
             return f"It learned: {change}."
-        if self.errors <= -MIN_ERRORS:
+        needed = needed_errors(self.difference.tasks)
+        if self.errors <= -needed:
             return f"It got worse: {change}."
-        return f"No rise is shown: {change}; {MIN_ERRORS:g} standard errors would show one."
+        return f"No rise is shown: {change}; {needed:.1f} standard errors would show one."
 
     def text(self) -> str:
         """The verdict, what else changed, what fixed behaviours score, who took part, and what it
