@@ -146,7 +146,7 @@ def test_calls_that_a_transcript_lists_with_their_ids_are_the_turns(text) -> Non
         ("I look.\n", LIST * 2),
         ("I look.\n", f"{LIST} and more"),
         ("I look.\n", "[" * 10_000),
-        ("I look.\n", f"{LIST}{' ' * 50_000}"),
+        ("I look.\n", f"[{' ' * 50_000}{str(LIST)[1:]}"),
         ("I look.\n", "print(1)"),
         ("I look.\n", "[{1: 2}]"),
         ("I look. ", LIST),
