@@ -11,6 +11,7 @@ and the process's memory is read.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import resource
 import sys
@@ -27,6 +28,7 @@ from turnwise.engine import Completion, SamplingParams
 from turnwise.gateway import Gateway, Record
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
+from turnwise.rounds import keep_what_is_loaded
 from turnwise.testing import byte_tokenizer, call
 
 SAYS = "I look. " + call("look", at="#W2378156")
@@ -121,6 +123,24 @@ async def lag() -> None:
         LATE.append(most)
 
 
+class Collections:
+    """Seconds that collections of garbage stopped the process for since `clear`."""
+
+    def __init__(self) -> None:
+        gc.callbacks.append(self._note)
+        self.clear()
+
+    def clear(self) -> None:
+        self.whole = self.longest = 0.0
+
+    def _note(self, phase: str, told: dict[str, int]) -> None:
+        if phase == "start":
+            self._began = time.perf_counter()
+        else:
+            spent = time.perf_counter() - self._began
+            self.whole, self.longest = self.whole + spent, max(self.longest, spent)
+
+
 def memory_mb() -> float:
     """What this process has resident now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -135,8 +155,12 @@ async def main(count: int, turns: int, waves: int) -> None:
         profile=tokendelta.Profile.from_tokenizer(tokenizer),
         max_context_tokens=1_000_000,
     )
+    collections = Collections()
     async with Gateway() as gateway:
+        # As both backends do before they play.
+        keep_what_is_loaded()
         for number in range(waves):
+            collections.clear()
             began, cpu = time.perf_counter(), time.process_time()
             trained, late = await wave(gateway, policy, count, turns)
             spent, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -144,7 +168,8 @@ async def main(count: int, turns: int, waves: int) -> None:
             print(
                 f"wave {number + 1}: {count} agents x {turns} turns in {spent:.0f} s, {cpu:.0f} s"
                 f" of the gateway's CPU; trained {trained} tokens, all; loop late by"
-                f" {late:.2f} s at most; {memory_mb():.0f} MB after it",
+                f" {late:.2f} s at most, of it {collections.longest:.2f} s for one collection of"
+                f" garbage ({collections.whole:.1f} s in all); {memory_mb():.0f} MB after it",
                 flush=True,
             )
 

@@ -19,9 +19,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -31,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from gateway.recorded import PLAYS, Play, Tap
+from gateway.recorded import PLAYS, Play, Tap, drive
 
 from benchmarks.gateway.contender import ROOT, Contender
 from benchmarks.gateway.measure import RESULT, SAYS, TOOLS, TURNS
@@ -92,29 +90,15 @@ def exactness(play: Play, outcome: dict[str, Any], closed: dict[str, Any]) -> Ex
 
 async def play_all(contender: Contender, clients: str, says: dict[str, Any]) -> list[Exactness]:
     """Every agent against one server."""
-    jobs = []
+    urls: dict[str, tuple[Play, str]] = {}
     async with AsyncExitStack() as stack:
         home = stack.enter_context(tempfile.TemporaryDirectory())
         for play in PLAYED:
             opened = contender.ask("open", name=play.name, **says[play.client])
             tap = Tap(opened["url"], lose=play.lose, key=opened["key"])
             await stack.enter_async_context(tap)
-            jobs.append(
-                {
-                    "name": play.name, "client": play.client, "stream": play.stream,
-                    "url": tap.url, "deadline_s": 120,
-                }
-            )  # fmt: skip
-        process = await asyncio.create_subprocess_exec(
-            clients,
-            DRIVE,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={"HOME": home, "PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1"},
-        )
-        out, _ = await process.communicate(json.dumps(jobs).encode())
-    outcomes = {row["name"]: row for row in map(json.loads, out.splitlines())}
+            urls[play.name] = play, tap.url
+        outcomes = await drive(clients, DRIVE, urls, Path(home))
     return [
         exactness(play, outcomes[play.name], contender.ask("close", name=play.name))
         for play in PLAYED

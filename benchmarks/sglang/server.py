@@ -22,13 +22,22 @@ STOP_S = 20.0
 BACKENDS = (
     *("--attention-backend", "triton"),
     *("--sampling-backend", "pytorch"),
-    *("--grammar-backend", "none"),
 )
 """Those that need nothing beside SGLang's own wheel and torch."""
 
 
 @contextmanager
-def sglang_server(model: Path, *, dtype: str, context: int, log: Path) -> Iterator[str]:
+def sglang_server(
+    model: Path,
+    *,
+    dtype: str,
+    context: int,
+    log: Path,
+    grammar: str = "none",
+    running: int = 512,
+    share: float = 0.3,
+    cache_tokens: int = 1_000_000,
+) -> Iterator[str]:
     """Serves `model` within the block; gives its URL.
 
     Args:
@@ -36,6 +45,10 @@ def sglang_server(model: Path, *, dtype: str, context: int, log: Path) -> Iterat
         dtype: SGLang's `--dtype`.
         context: Tokens of a sequence.
         log: Takes what the server prints.
+        grammar: SGLang's `--grammar-backend`, a package of its own.
+        running: Requests at the same time; a server of fewer starts sooner.
+        share: Of the GPU's memory that may be taken once it runs, by others too.
+        cache_tokens: Room of its cache; a small policy would get one of many millions.
 
     Raises:
         PreflightError: it ended or did not answer in `START_S`, with the end of its log.
@@ -44,9 +57,8 @@ def sglang_server(model: Path, *, dtype: str, context: int, log: Path) -> Iterat
     words = [sys.executable, "-m", "sglang.launch_server", "--model-path", str(model)]
     words += ["--host", "127.0.0.1", "--port", str(port), "--dtype", dtype]
     words += ["--context-length", str(context), "--random-seed", "1", "--log-level", "warning"]
-    # A policy of a few million parameters would get a cache of many million tokens.
-    words += ["--mem-fraction-static", "0.3", "--max-total-tokens", "1000000"]
-    words += ["--max-running-requests", "512", *BACKENDS]
+    words += ["--mem-fraction-static", f"{share:g}", "--max-total-tokens", str(cache_tokens)]
+    words += ["--max-running-requests", str(running), "--grammar-backend", grammar, *BACKENDS]
     with log.open("wb") as out:
         process = subprocess.Popen(words, stdout=out, stderr=out, start_new_session=True)
     try:

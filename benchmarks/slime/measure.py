@@ -30,7 +30,7 @@ from benchmarks.slime.dumps import read_dumps
 from benchmarks.slime.figures import figures
 from benchmarks.slime.lag import holders, record
 from benchmarks.slime.parts import PARTS, Part
-from benchmarks.slime.runs import Place, Run, own_slime
+from benchmarks.slime.runs import Place, Run, own_slime, policy_of
 from benchmarks.slime.shapes import make_shape
 
 REPOSITORY = Path(__file__).parents[2]
@@ -90,12 +90,26 @@ def prepare(place: Place, parts: Sequence[Part]) -> None:
         subprocess.run(words, check=True, cwd=place.work.parent)
 
 
+def warmstart(place: Place, part: Part) -> None:
+    """The part's policy, by the product's own command; left alone if it is there."""
+    policy = policy_of(place, part)
+    if policy.is_dir():
+        return
+    policy.parent.mkdir(parents=True, exist_ok=True)
+    pex = place.pex / f"apps.trainers.{part.method}" / "warmstart.pex"
+    words = [place.python, str(pex), "--out", str(policy), *part.warmstart]
+    with policy.with_suffix(".log").open("wb") as log:
+        subprocess.run(words, check=True, stdout=log, stderr=log)
+
+
 def measure(place: Place, name: str, until: float) -> dict[str, Any]:
     """One part: its run, and the run after it where the first one is killed."""
     part = PARTS[name]
     if part.shape:
         shape = place.work / "shapes" / part.shape
         make_shape(part.shape, place.data / "tau/policy", shape)
+    if part.warmstart:
+        warmstart(place, part)
     run = Run(place, name, part)
     said: dict[str, Any] = {"about": part.about}
     run.start()

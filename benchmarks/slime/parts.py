@@ -40,6 +40,8 @@ HELPED = (
     "--skip-eval-before-train",
     *("--dynamic-sampling-filter-path", "operator.is_not"),
 )
+# slime looks for ports from 15000 on for each model, before another one listens: two on a node get
+# the same unless the file says otherwise.
 HELPERS = """sglang:
   - name: planner
     model_path: {policy}
@@ -48,7 +50,9 @@ HELPERS = """sglang:
   - name: base
     model_path: {policy}
     update_weights: false
-    server_groups: [{{worker_type: regular, num_gpus: 1, num_gpus_per_engine: 1}}]
+    server_groups:
+      - {{worker_type: regular, num_gpus: 1, num_gpus_per_engine: 1, overrides: {{port: {port},
+         nccl_port: {nccl_port}, dist_init_addr: "127.0.0.1:{dist_port}"}}}}
 """
 TWO = (
     *("--actor-num-gpus-per-node", "2", "--rollout-num-gpus", "2"),
@@ -73,6 +77,8 @@ class Part:
         kill: Which process, by a word of its command line, and when.
         shape: The published model whose shape is trained; None for the shipped policy.
         helpers: Whether frozen models are served beside the policy.
+        preset: Of the method, without its ending.
+        warmstart: Options of the command that makes the policy first, for another than the shipped.
         keeps: Whether its weights are written in Hugging Face's form at each save.
     """
 
@@ -83,6 +89,8 @@ class Part:
     kill: tuple[str, When] | None = None
     shape: str | None = None
     helpers: bool = False
+    preset: str = "shipped-policy"
+    warmstart: tuple[str, ...] = ()
     keeps: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -99,6 +107,19 @@ PARTS = {
         "the job's driver killed while a checkpoint is written",
         flags=SHORT,
         kill=("train.py", "saving"),
+    ),
+    "kill-worker": Part(
+        "slime's rollout process killed in a rollout",
+        flags=SHORT,
+        kill=("ray::RolloutManager", "rollout"),
+    ),
+    "smollm2": Part(
+        "SmolLM2-135M-Instruct after a supervised pass over the scripted expert's dialogues",
+        preset="smollm2-135m",
+        warmstart=(
+            *("--hf-checkpoint", "smollm2", "--dialogues", "5000", "--replay-steps", "160"),
+            *("--learning-rate", "2e-4", "--workers", "8"),
+        ),
     ),
     "agentflow": Part(
         "several segments an episode, turn-mean, sandbox",
@@ -125,7 +146,13 @@ PARTS = {
         ),
     ),
     "shape-0.6b": Part(
-        "a model of real size", flags=(*SHAPED, "--save-interval", "3"), shape="qwen3-0.6B"
+        "a model of real size",
+        # Jobs beside it take of the GPU too.
+        flags=(
+            *(*SHAPED, "--save-interval", "3", "--sglang-mem-fraction-static", "0.6"),
+            *("--sglang-max-total-tokens", "300000"),
+        ),
+        shape="qwen3-0.6B",
     ),
     "apart": Part(
         "actor and engine apart, NCCL",

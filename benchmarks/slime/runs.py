@@ -21,6 +21,7 @@ from benchmarks.slime.parts import HELPERS, Part, When
 
 POLL_S = 0.05
 ENGINES = "engines.yaml"
+HELPER_PORTS = {"port": 24000, "nccl_port": 24001, "dist_port": 24002}
 KILL_AFTER = 3
 """Steps that are done before a process is killed."""
 PORTS = ("slime/ray/rollout.py", "15000", 1000)
@@ -72,9 +73,9 @@ class Run:
         """Starts the command in a session of its own."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         if self.part.helpers:
-            policy = self.place.data / self.part.method / "policy"
+            policy = policy_of(self.place, self.part)
             engines = self.folder.with_name(ENGINES)
-            engines.write_text(HELPERS.format(policy=policy), encoding="utf-8")
+            engines.write_text(HELPERS.format(policy=policy, **HELPER_PORTS), encoding="utf-8")
         with self.log.open("ab") as stream:
             child = subprocess.Popen(
                 self.command,
@@ -146,22 +147,33 @@ class Run:
 
     def kill_when(self, word: str, when: When, until: float) -> dict[str, Any]:
         """Kills the first process of that word at that moment; what was killed and after what."""
+        # Looked up before: a checkpoint is written in less time than all processes are looked at.
+        victim: psutil.Process | None = None
         while not self._is(when):
             if time.monotonic() > until or not self.lives():
                 return {"killed": None}
+            if victim is None and self.rows():
+                victim = next(self.processes(word), None)
             time.sleep(POLL_S)
-        for one in self.processes(word):
-            done = max((row["step"] for row in self.rows() if row["kind"] == "train"), default=0)
-            killed = {"killed": " ".join(one.cmdline())[:400], "when": when, "rollouts": done}
-            one.kill()
-            return killed
-        return {"killed": None}
+        if victim is None or not victim.is_running():
+            victim = next(self.processes(word), None)
+        if victim is None:
+            return {"killed": None}
+        done = max((row["step"] for row in self.rows() if row["kind"] == "train"), default=0)
+        killed = {"killed": " ".join(victim.cmdline())[:400], "when": when, "rollouts": done}
+        victim.kill()
+        killed["tracker"] = self._tracker()
+        killed["folders"] = sorted(path.name for path in self.checkpoints.glob("iter_*"))
+        return killed
+
+    def _tracker(self) -> str:
+        tracker = self.checkpoints / "latest_checkpointed_iteration.txt"
+        return tracker.read_text().strip() if tracker.is_file() else ""
 
     def _is(self, when: When) -> bool:
         if when == "saving":
             folders = {path.name for path in self.checkpoints.glob("iter_*")}
-            tracker = self.checkpoints / "latest_checkpointed_iteration.txt"
-            saved = tracker.read_text().strip() if tracker.is_file() else ""
+            saved = self._tracker()
             # A second checkpoint that the tracker does not name yet.
             return len(folders) > 1 and f"iter_{saved.zfill(7)}" != max(folders)
         rows = self.rows()
@@ -200,10 +212,19 @@ def own_slime(place: Place, number: int) -> Place:
     return replace(place, slime=copy)
 
 
+def policy_of(place: Place, part: Part) -> Path:
+    """The folder that training starts from."""
+    if part.shape:
+        return place.work / "shapes" / part.shape
+    if part.warmstart:
+        return place.work / "policies" / part.preset
+    return place.data / part.method / "policy"
+
+
 def _preset(place: Place, name: str, part: Part) -> Path:
     """The preset; for a shape a copy with slime's arguments of that model, which saves nothing
     unless the part says so: a checkpoint of it is large."""
-    path = place.presets / "apps/trainers" / part.method / "presets/shipped-policy.toml"
+    path = place.presets / "apps/trainers" / part.method / f"presets/{part.preset}.toml"
     if part.shape is None:
         return path
     own = place.work / name / "run.toml"
@@ -222,7 +243,7 @@ def _flags(place: Place, part: Part, work: Path) -> list[str]:
     """
     data = place.data / part.method
     files = {"tau": "family", "agentflow": "generated"}[part.method]
-    policy = place.work / "shapes" / part.shape if part.shape else data / "policy"
+    policy = policy_of(place, part)
     checkpoints = work / "checkpoints"
     # Beside the machine's own slime stand others; a job's own goes first.
     paths = f"{place.slime}:{place.megatron}"

@@ -241,9 +241,32 @@ async def smolagents(url: str, stream: bool, look: Tool) -> str:
     return str(await asyncio.to_thread(agent.run, TASK))
 
 
+async def smolagents_code(url: str, stream: bool, look: Tool) -> str:
+    """An agent that writes code in place of calls."""
+    from smolagents import CodeAgent, LogLevel, OpenAIServerModel, tool
+
+    @tool
+    def looks(at: str, times: int) -> str:
+        """Looks.
+
+        Args:
+            at: The place.
+            times: How often.
+        """
+        return look(at, times)
+
+    looks.name = "look"
+    model = OpenAIServerModel(MODEL, api_base=f"{url}/v1", api_key="none")
+    agent = CodeAgent(
+        tools=[looks], model=model, stream_outputs=stream, verbosity_level=LogLevel.OFF
+    )
+    return str(await asyncio.to_thread(agent.run, TASK))
+
+
 CLIENTS = (
     openai_chat, openai_responses, anthropic_messages, agents_chat, agents_responses, agents_scout,
     langgraph, pydantic_ai_chat, pydantic_ai_messages, smolagents,
+    smolagents_code,
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Agents of other libraries, installed from their packages, against a gateway on this machine.
 
 TURNWISE_RECORD_CORPUS=FOLDER writes what passes into that folder. The agents that are programs of
-their own are played where TURNWISE_CODEX and TURNWISE_OPENCODE name them.
+their own are played where TURNWISE_CODEX, TURNWISE_OPENCODE, TURNWISE_CLAUDE and TURNWISE_MINI
+name them.
 """
 
 from __future__ import annotations
@@ -10,69 +11,61 @@ import asyncio
 import json
 import os
 import subprocess
-import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gateway.client import Client, serving
-from gateway.recorded import COMMANDS, PLAYS, Play, Tap, check, write
+from gateway.recorded import COMMANDS, PLAYS, Play, Tap, check, drive, write
+from turnwise.gateway.command import client_environment
 from turnwise.testing import fail
 
-ROOT = Path(__file__).parents[2]
-LOCK = ROOT / "third_party/python/clients.lock"
 DRIVE = Path(__file__).with_name("drive.py")
+SIGN_S = 0.002
 CLIENTS = sorted({play.client for play in PLAYS})
 # For an engine that fails at once.
 REFUSED = tuple(Play(client=name, says=(), segments=()) for name in CLIENTS)
+# For one that lets a stream wait.
+WAITING = tuple(play for play in PLAYS if play.stream)
 Played = tuple[dict[str, Any], Client, Tap]
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with what the lock names, and nothing of ours."""
-    given = os.environ.get("TURNWISE_CLIENTS_PYTHON")
-    if given:
-        return Path(given)
-    folder = tmp_path_factory.mktemp("clients")
-    base = Path(sys.base_prefix) / f"bin/python3.{sys.version_info.minor}"
-    if subprocess.run([base, "-c", "import ensurepip"], capture_output=True).returncode:
-        pytest.skip(f"{base} has no ensurepip")
-    subprocess.run([base, "-m", "venv", folder], check=True)
-    pip = [folder / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
-    done = subprocess.run([*pip, "-r", LOCK], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return folder / "bin/python"
 
 
 async def play_all(python: Path, home: Path) -> dict[str, Played]:
     """Every play's outcome, rollout and exchanges."""
     made: dict[str, tuple[Client, Tap]] = {}
-    jobs = []
+    urls: dict[str, tuple[Play, str]] = {}
+
+    async def begin(name: str, play: Play, **options: Any) -> Client:
+        replies = play.replies() or [fail("gone")]
+        client = await stack.enter_async_context(serving(*replies, **options))
+        tap = await stack.enter_async_context(Tap(client.url, lose=play.lose))
+        made[name], urls[name] = (client, tap), (play, tap.url)
+        return client
+
     async with AsyncExitStack() as stack:
         for play in (*PLAYS, *REFUSED):
-            client = await stack.enter_async_context(serving(*play.replies() or [fail("gone")]))
-            tap = await stack.enter_async_context(Tap(client.url, lose=play.lose))
-            made[play.name] = (client, tap)
-            jobs.append(
-                {
-                    "name": play.name, "client": play.client, "stream": play.stream,
-                    "url": tap.url, "deadline_s": 120,
-                }
-            )  # fmt: skip
-        process = await asyncio.create_subprocess_exec(
-            python,
-            DRIVE,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={"HOME": str(home), "PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1"},
-        )
-        out, err = await process.communicate(json.dumps(jobs).encode())
-        assert process.returncode == 0, err.decode()
-    outcomes = {row["name"]: row for row in map(json.loads, out.splitlines())}
+            await begin(play.name, play)
+        for play in WAITING:
+            wait_before_each(await begin(waiting(play), play, keepalive_s=SIGN_S))
+        outcomes = await drive(python, DRIVE, urls, home)
     return {name: (outcomes[name], *one) for name, one in made.items()}
+
+
+def waiting(play: Play) -> str:
+    return f"{play.name}-waiting"
+
+
+def wait_before_each(client: Client) -> None:
+    """Lets every turn last for many signs of life, however busy the machine is."""
+    sample = client.engine.generate
+
+    async def slowly(*args: Any, **named: Any) -> Any:
+        for _ in range(20):
+            await asyncio.sleep(SIGN_S)
+        return await sample(*args, **named)
+
+    client.engine.generate = slowly  # type: ignore[method-assign]
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +88,17 @@ def keep(play: Play, tap: Tap) -> None:
     """Records what passed, where that is asked for."""
     if "TURNWISE_RECORD_CORPUS" in os.environ:
         write(Path(os.environ["TURNWISE_RECORD_CORPUS"]) / f"{play.name}.jsonl", tap.exchanges)
+
+
+@pytest.mark.parametrize("play", WAITING, ids=lambda play: play.name)
+def test_signs_of_life_change_nothing(play: Play, played: dict[str, Played]) -> None:
+    outcome, client, tap = played[waiting(play)]
+    assert outcome.get("said") == "Grass.", outcome.get("error", outcome)
+    check(play, client.record, client.engine)
+    kinds = [event["type"] for one in tap.exchanges for event in one.answer if "type" in event]
+    if kinds:
+        turns = len(play.says)
+        assert max(kinds.count("ping"), kinds.count("response.in_progress")) > 3 * turns
 
 
 @pytest.mark.parametrize("play", REFUSED, ids=lambda play: play.name)
@@ -150,6 +154,19 @@ def opencode(home: Path, url: str) -> list[str]:
     return ["run", "--pure", "--auto", "--title", "title"]
 
 
+def claude(home: Path, url: str) -> list[str]:
+    """The same of Claude Code, which finds the rest in `client_environment`."""
+    return ["-p", "--model", "policy", "--allowedTools", "Bash", "Edit", "--"]
+
+
+def mini(home: Path, url: str) -> list[str]:
+    """The same of mini-swe-agent, which takes litellm's names of models."""
+    return ["-m", "openai/policy", "-y", "--exit-immediately", "-t"]
+
+
+SETTINGS = {"codex": codex, "opencode": opencode, "claude": claude, "mini": mini}
+
+
 @pytest.mark.parametrize("play", COMMANDS, ids=lambda play: play.client)
 async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Path) -> None:
     variable = f"TURNWISE_{play.client.upper()}"
@@ -160,7 +177,7 @@ async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Pat
     home.mkdir()
     work.mkdir()
     async with serving(*play.replies()) as client, Tap(client.url) as tap:
-        settings = {"codex": codex, "opencode": opencode}[play.client](home, tap.url)
+        settings = SETTINGS[play.client](home, tap.url)
         process = await asyncio.create_subprocess_exec(
             program,
             *settings,
@@ -170,12 +187,13 @@ async def test_a_command_is_trained_on_what_it_sampled(play: Play, tmp_path: Pat
             stderr=subprocess.STDOUT,
             cwd=work,
             env={
-                "HOME": str(home),
-                "PATH": os.environ["PATH"],
-                "NO_PROXY": "127.0.0.1",
+                **client_environment(tap.url, home),
                 "KEY": "none",
                 "OPENCODE_DISABLE_AUTOUPDATE": "1",
                 "OPENCODE_DISABLE_MODELS_FETCH": "1",
+                "MSWEA_CONFIGURED": "true",
+                "MSWEA_COST_TRACKING": "ignore_errors",
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             },
         )
         said, _ = await asyncio.wait_for(process.communicate(), 300)

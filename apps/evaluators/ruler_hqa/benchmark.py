@@ -19,7 +19,7 @@ from turnwise.rollout import derive_seed
 from turnwise.rows import Row
 from turnwise.rows.contexts import EvidenceOrder
 from turnwise.rows.reader import read_rows
-from turnwise.run.summary import SummaryTable
+from turnwise.run.summary import SummaryTable, percent
 from turnwise.trials import estimate_over_tasks
 
 from apps.evaluators.ruler_hqa.full_context import FullContext
@@ -224,23 +224,23 @@ def _scores(part: Mapping[str, str], rows: Sequence[TrialRow]) -> SummaryTable:
             for row in mine:
                 values[row.task_id].append(float(row.info.get(key, 0.0)))
             cells.append(_percent(values))
+        items = len({row.task_id for row in mine})
         long = sum(bool(row.info.get("long")) for row in mine)
-        shown.append((name, *cells, f"{long}"))
+        shown.append((name, f"{items}", *cells, f"{long}"))
     return SummaryTable(
         title="Scores by length",
-        before=("Mean over items in percent, ± one standard error clustered by item.",),
-        head=("length", *NAMES, "much longer than gold"),
+        before=("Mean over items, ± one standard error clustered by item.",),
+        head=("length", "items", *NAMES, "much longer than gold"),
         rows=tuple(shown),
     )
 
 
 def _percent(values: Mapping[str, Sequence[float]]) -> str:
-    """The mean over items of their trials' mean, in percent; nothing where there is none."""
+    """The mean over items of their trials' mean; nothing where there is none."""
     means = [sum(of) / len(of) for of in values.values() if of]
     if not means:
         return ""
-    found = estimate_over_tasks(means, sum(map(len, values.values())))
-    return f"{100 * found.mean:.1f} ± {100 * found.stderr:.1f}"
+    return percent(estimate_over_tasks(means, sum(map(len, values.values()))))
 
 
 def _costs(part: Mapping[str, str], rows: Sequence[TrialRow]) -> SummaryTable:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -251,7 +252,9 @@ def _refuse_constant(name: str) -> Any:
 
 def _call(command: str, name: str) -> dict[str, Any] | Malformed:
     try:
-        node = ast.parse(command, mode="eval").body
+        # The compiler prints a line for each odd literal, however many there are.
+        with warnings.catch_warnings(action="ignore"):
+            node = ast.parse(command, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Malformed("not_a_command", f"neither a JSON object nor one call: {error}")
     if not isinstance(node, ast.Call):

@@ -18,7 +18,8 @@ Deviations from the paper and the code that came with it:
 
 Beyond the paper, each off by default:
 5. `step_credit`: a turn earns beside the answer's reward what its memory holds of the gold facts
-   more than the one before (less: it pays), compared with the group's turns on the same section.
+   more than the one before (less: it pays), compared with the group's turns on the same section,
+   or at the same callback. The answer's turn earns the reward alone and is compared with none.
 6. `callbacks`: after the last section so many earlier ones are read once more, each the one that
    BM25 finds for the problem and the memory then.
 
@@ -107,7 +108,7 @@ class _Run(Generic[PartT]):
         self.bad: Counter[str] = Counter()
         self.answer = ""
         self.earlier = Earlier(reader.text) if options.callbacks else None
-        self.credit: list[float] = []
+        self.credit: list[float | None] = []
         self.held = task.held(reader.text(self.memory)) if options.step_credit else 0.0
 
     async def play(self) -> Ending:
@@ -128,7 +129,7 @@ class _Run(Generic[PartT]):
                 return ending
         turn = await self.reader.final(self.talk, opened.problem, self.memory)
         if isinstance(turn, Turn):
-            self.credit += [0.0] if self.options.step_credit else []
+            self.credit += [None] if self.options.step_credit else []
             if turn.finish != "abort":
                 self.answer = read_answer(turn.text, self.options.answer)
         return turn.ending or Ending.finished()

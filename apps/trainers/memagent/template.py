@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tokendelta
 from numpy.typing import NDArray
-from tokendelta.encoding import BREAK
 
 from apps.trainers.memagent.prompts import MEMORY, PLACES, PROBLEM, SECTION, Prompts
 
@@ -40,9 +39,7 @@ class Template:
 
     def encode(self, text: str) -> Ids:
         """int32[n] of a text inside a prompt; what spells a special token stays text."""
-        specials, pattern = self._profile.specials, self._profile.specials.pattern
-        while pattern is not None and specials.find(text) is not None:
-            text = pattern.sub(lambda found: f"{found[0][0]}{BREAK}{found[0][1:]}", text)
+        text = self._profile.specials.broken(text)
         return np.array(self._profile.encoder.encode_broken(text, inside=True), dtype=np.int32)
 
     def update(self, problem: Ids, memory: Ids, section: Ids) -> Ids:

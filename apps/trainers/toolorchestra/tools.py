@@ -35,7 +35,8 @@ from apps.trainers.toolorchestra.prompts import ask_expert
 from apps.trainers.toolorchestra.tables import Expert
 from apps.trainers.toolorchestra.task import Task
 
-_QUERY = re.compile(r"<query>(.*?)</query>", re.DOTALL | re.IGNORECASE)
+# A query that begins anew inside of another is the one that counts, and time stays linear.
+_QUERY = re.compile(r"<query>((?:(?!<query>).)*?)</query>", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ requests twice, several at a time, and goes away. Answers come in any order, or 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
@@ -98,6 +99,9 @@ class Play:
         self.tokenizer, self.profile = equipment(self.name)
         self.limit = rnd.choice([None, None, None, rnd.randint(30, 200)])
         self.tree = Tree(self.profile, max_tokens=self.limit)
+        self.known: dict[str, Message] = {}
+        # How much of a history is given as messages that the tree knows.
+        self.knows = rnd.choice([0.0, 0.9, 1.0, 1.0])
         self.asked: list[Asked] = []
         self.lines: list[list[Message]] = [[]]
         self.requests: list[tuple[list[Message], str]] = []
@@ -127,10 +131,19 @@ class Play:
             return [{"role": "user", "content": self.rnd.choice("xyz") + text_of(self.rnd)}]
         return history + answer_of(self.rnd)
 
+    def given(self, history: list[Message]) -> list[Message]:
+        """The history as the tree gets it."""
+        return [
+            self.known.setdefault(json.dumps(message), self.tree.known(message))
+            if self.rnd.random() < self.knows
+            else message
+            for message in history
+        ]
+
     def request(self, history: list[Message], params: str, retry: bool) -> None:
         self.requests.append((history, params))
         before = self.tree.segments
-        ticket = self.tree.prepare(history, params=params, retry=retry)
+        ticket = self.tree.prepare(self.given(history), params=params, retry=retry)
         last = max((i for i, m in enumerate(history) if m["role"] == "assistant"), default=-1)
         bases = self.told_of(history[: last + 1])
         lines = [[*base.line, base, *history[last + 1 :]] for base in bases] or [history]

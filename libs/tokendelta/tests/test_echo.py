@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokendelta.echo import arguments_of, echo, said
+from tokendelta.echo import arguments_of, echo, said, transcribed
 
 TAGS = ("<think>", "</think>")
 
@@ -71,6 +71,110 @@ def test_ways_to_write_a_turn_down_are_echoes(sent, told) -> None:
 )
 def test_an_edit_is_no_echo(edit) -> None:
     assert close(SENT, {**SENT, **edit}) is None
+
+
+EDIT = {
+    "name": "f",
+    "parameters": {"properties": {"a": {"default": 7}, "all": {"default": False}, "b": {}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "same"),
+    [
+        ({"a": 1}, {"a": 1}, True),
+        ({"a": 1}, {"a": 1, "all": False}, True),
+        ({}, {"a": 7, "all": False}, True),
+        ({"a": 1}, {"all": False, "a": 1.0}, False),
+        ({"a": 1}, {"a": 1, "all": 0}, False),
+        ({"a": 1}, {"a": 1, "all": True}, False),
+        ({"a": 1}, {"a": 1, "all": False, "b": None}, False),
+        ({"a": 1, "all": False}, {"a": 1}, False),
+        ({"all": True}, {"a": 7, "all": False}, False),
+    ],
+)
+def test_the_defaults_of_a_tools_schema_may_be_filled_in_and_nothing_else(
+    given, told, same
+) -> None:
+    turn = {"content": "", "tool_calls": [call(json.dumps(given))]}
+    for tools in ([EDIT], [{"type": "function", "function": EDIT}]):
+        sent = said(turn, TAGS, tools)
+        back = said({"content": "", "tool_calls": [call(json.dumps(told))]}, TAGS)
+        assert (echo(sent, back) is not None) is same
+        assert echo(sent, said({"content": ""}, TAGS)) is None
+
+
+@pytest.mark.parametrize("thought", ["", "<think>\nI look.\n</think>\n\n"])
+def test_a_stop_string_is_put_back_behind_what_ended_the_text(thought) -> None:
+    sent = {"content": thought + "look()\n"}
+    assert close(sent, {"content": thought + "look()\n</code>"}, ("</code>",)) is not None
+    assert close(sent, {"content": thought + "look() </code>"}, ("</code>",)) is None
+
+
+def written_out(text, calls):
+    return {"role": "assistant", "content": f"{text}Calling tools:\n{calls}"}
+
+
+def transcript(call_id="c1", name="f", **arguments):
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def close_written_out(sent, told):
+    meant = transcribed(said(told, TAGS))
+    return meant and echo(said({"role": "assistant", **sent}, TAGS), meant)
+
+
+LISTED = {"content": "I look. ", "tool_calls": [call('{"a": "it\'s", "b": [null, true, 2.5]}')]}
+LIST = [transcript(a="it's", b=[None, True, 2.5])]
+
+
+@pytest.mark.parametrize("text", ["I look.\n", "  I look. \n"])
+def test_calls_that_a_transcript_lists_with_their_ids_are_the_turns(text) -> None:
+    assert close_written_out(LISTED, written_out(text, LIST)) is not None
+    bare = {**LISTED, "content": ""}
+    assert close_written_out(bare, written_out("", LIST)) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("I look.\n", [transcript(a="it's", b=[None, True, 2])]),
+        ("I look.\n", [transcript(a="it's", b=(None, True, 2.5))]),
+        ("I look.\n", [{**transcript(a="it's", b=[None, True, 2.5]), "id": ""}]),
+        ("I look.\n", [transcript("c2", a="it's", b=[None, True, 2.5])]),
+        ("I look.\n", LIST * 2),
+        ("I look.\n", f"{LIST} and more"),
+        ("I look.\n", "[" * 10_000),
+        ("I look.\n", f"[{' ' * 50_000}{str(LIST)[1:]}"),
+        ("I look.\n", "print(1)"),
+        ("I look.\n", "[{1: 2}]"),
+        ("I look. ", LIST),
+        ("I looked.\n", LIST),
+        ("", LIST),
+    ],
+)
+def test_a_transcript_that_says_anything_else_is_no_echo(text, calls) -> None:
+    assert close_written_out(LISTED, written_out(text, calls)) is None
+
+
+CODE = {"content": "I look.\n<code>\nlook('a')\n</code>"}
+
+
+@pytest.mark.parametrize(
+    ("text", "called", "same"),
+    [
+        ("I look.\n<code>\nlook('a')\n</code>\n", "look('a')", True),
+        ("I look.\n<code>\nlook('a')\n</code>\n", "look('b')", False),
+        ("I look.\n<code>\nlook('a')\n</code>\n", "look('a", False),
+        ("I look.\n<code>\nlook('a')\n</code> \n and more\n", "look('a')", False),
+        ("<code>\nlook('a')\n</code>\n", "look('a')", False),
+    ],
+)
+def test_code_that_a_transcript_repeats_is_the_turns(text, called, same) -> None:
+    repeated = transcript("call_7", "python_interpreter")
+    repeated["function"]["arguments"] = called
+    assert (close_written_out(CODE, written_out(text, [repeated])) is not None) is same
 
 
 def test_arguments_that_a_reader_may_change_are_compared_as_text() -> None:

@@ -35,6 +35,8 @@ def worst(format: str) -> Iterator[str]:
     one = written(format, [("f", {"a": "x"})])
     yield opener * (MILLION // len(opener))
     yield "<think>" * (MILLION // 7)
+    # A value that is no call, behind each opener.
+    yield f"{opener}1" * (MILLION // (len(opener) + 1))
     yield one[:-2] * (MILLION // len(one))
     yield opener + '{"a":' * (MILLION // 5)
     yield opener + '{"name": "f", "arguments": {"a": "' + "</tool_call>" * (MILLION // 12)
@@ -43,6 +45,9 @@ def worst(format: str) -> Iterator[str]:
     yield f"{opener} and " * (MILLION // (len(opener) + 5)) + one
     half = one[: len(one) // 2]
     yield half * (MILLION // len(half)) + one
+    if format == "qwen3_coder":
+        # Values that none of the next calls ends, for their tags stand in a line.
+        yield opener + "<function=g><parameter=a>" * (MILLION // 25) + "\n<parameter=a>" * 2
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -62,6 +67,15 @@ def test_a_stream_of_the_worst_text_takes_linear_time(format: str) -> None:
             stream.feed(text[at : at + 64])
         stream.finish()
         assert time.perf_counter() - start < BOUND_SECONDS
+
+
+def test_a_stream_that_ends_in_white_space_takes_linear_time() -> None:
+    stream = toolparse.Stream("xlam", TOOLS)
+    start = time.perf_counter()
+    for chunk in ("(", *["\n" * 64] * 8000):
+        stream.feed(chunk)
+    assert time.perf_counter() - start < BOUND_SECONDS
+    assert stream.finish().content.strip() == "("
 
 
 def test_nesting_and_numbers_have_limits_that_are_errors() -> None:

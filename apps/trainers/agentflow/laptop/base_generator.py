@@ -35,10 +35,10 @@ _QUADRATIC = re.compile(rf"x\^2 - {_NUMBER} \* x \+ {_NUMBER} = 0")
 _GIVES = re.compile(rf"has {_NUMBER} \w+ and gives {_NUMBER} of them")
 _FILLS = re.compile(rf"fills {_NUMBER} \w+ with {_NUMBER} \w+ and (?:then )?(loses|gets) {_NUMBER}")
 _MORE = re.compile(rf"ow many more (\w+) (?:do )?{_NUMBER} (\w+) have than {_NUMBER} (\w+)")
-_SEVERAL = re.compile(rf"(\w+) (?:do|of) {_NUMBER} (\w+)")
-_ONE = re.compile(r"(\w+) (?:does|of) an? (\w+)")
-_AMOUNT = re.compile(rf"(\w+) (?:are )?in {_NUMBER} (\w+)(?: and {_NUMBER} \w+)?[.?]")
-_UNIT = re.compile(r"(\w+) (?:are )?in an? (\w+)[.?]")
+_SEVERAL = re.compile(rf"\b(\w+) (?:do|of) {_NUMBER} (\w+)")
+_ONE = re.compile(r"\b(\w+) (?:does|of) an? (\w+)")
+_AMOUNT = re.compile(rf"\b(\w+) (?:are )?in {_NUMBER} (\w+)(?: and {_NUMBER} \w+)?[.?]")
+_UNIT = re.compile(r"\b(\w+) (?:are )?in an? (\w+)[.?]")
 
 _COUNTS = {(part, name): count for thing, part, count in FACTS for name in (thing, plural(thing))}
 _SIZES = {(small, name): count for unit, small, count in UNITS for name in (unit, plural(unit))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import pytest
@@ -281,3 +282,10 @@ def test_what_is_thought_is_not_said() -> None:
     assert after_thinking("a</think>b") == "b"
     assert after_thinking("<think>a") is None
     assert after_thinking("b") == "b"
+
+
+def test_odd_literals_of_a_command_are_not_warned_of() -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        read_command(f"execute(query='\\d', n=[{'1if 1else 1, ' * 500}])", Scripted())
+    assert not seen

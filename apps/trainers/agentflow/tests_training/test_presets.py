@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from turnwise.config import load_toml
+from turnwise.launch.engines import check_engines
 from turnwise.launch.flags import check_arguments
 from turnwise.launch.model_files import check_figures
 from turnwise.launch.plan import Plan, make_plan
@@ -115,6 +116,8 @@ def test_the_first_engine_is_the_planner_and_all_fill_the_gpus_of_the_rollout() 
     gpus = sum(int(one["num_gpus"]) for one in served)
     assert str(gpus) == made.value("--rollout-num-gpus") == made.value("--num-gpus-per-node")
     assert made.value("--sglang-config") == ENGINES
+    made.options["--sglang-config"] = [str(PRESET.with_name(Path(ENGINES).name))]
+    check_engines(made)
     assert (made.nodes, made.gpus_per_node) == (1, 8)
 
 

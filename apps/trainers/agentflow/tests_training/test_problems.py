@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -118,6 +119,14 @@ def test_head_products_are_exact_or_rounded(a: int, b: int, value: int) -> None:
 def test_any_text_is_read_without_an_error(text: str) -> None:
     assert rough_answer(text)
     compile(write_code(text), "<answer>", "exec")
+
+
+@pytest.mark.parametrize("word", ["a", "1"])
+def test_a_word_without_an_end_is_read_in_linear_time(word: str) -> None:
+    start = time.process_time()
+    assert rough_answer(word * 100_000) == UNKNOWN
+    # Some ten times what it takes; each letter was once taken for the beginning of the word.
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize("text", ["", "Prove it.", "How many sides does a zorb have?"])

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from turnwise.config import ConfigError
+from turnwise.group import credit_advantages
 from turnwise.testing import (
     ScriptedEngine,
     byte_policy,
@@ -196,11 +197,11 @@ async def test_a_turn_earns_what_its_memory_holds_more_of_the_facts() -> None:
     one = replace(task(), facts=("the first part.", "a second"))
     turns = ("The first part", "first part, a second", "a second", ANSWER)
     episode, _ = await read(*turns, one=one, step_credit=0.5)
-    assert episode.credit == (0.25, 0.25, -0.25, 0.0) and episode.score == 1.0
+    assert episode.credit == (0.25, 0.25, -0.25, None) and episode.score == 1.0
     forgot, _ = await read("the first part", "a second", "nothing", ANSWER, one=one, step_credit=1)
-    assert forgot.credit == (0.5, 0.0, -0.5, 0.0)
+    assert forgot.credit == (0.5, 0.0, -0.5, None)
     answers, _ = await read("a", "the third", "", ANSWER, step_credit=1.0)
-    assert answers.credit == (0.0, 1.0, 0.0, 0.0)
+    assert answers.credit == (0.0, 1.0, 0.0, None)
     off, _ = await read(*turns, one=one)
     assert off.credit == () and "credit" not in off.info
 
@@ -222,6 +223,15 @@ async def test_earlier_sections_that_the_memory_speaks_of_are_read_once_more() -
     assert below("notes", updates[4]) == "beta" == below("notes", final)
     assert (episode.metrics["callbacks"], episode.metrics["sections"]) == (2, 3)
     assert len(episode.segments) == 6
+
+
+async def test_an_answer_is_not_compared_with_what_others_read_again() -> None:
+    one = replace(task("alpha=beta. gamma-delta"), facts=("beta",))
+    found, _ = await read("x", "alpha", "beta", ANSWER, one=one, callbacks=1, step_credit=1.0)
+    none, _ = await read("x", "mu", ANSWER, one=one, callbacks=1, step_credit=1.0)
+    assert (found.credit, none.credit) == ((0.0, 0.0, 1.0, None), (0.0, 0.0, None))
+    for credit in credit_advantages([found.credit, none.credit]):
+        assert credit.tolist() == [0.0] * len(credit)
 
 
 async def test_nothing_is_read_again_that_no_word_leads_to() -> None:

@@ -360,7 +360,9 @@ def test_rows_that_few_shot_shows_in_its_prompt_are_found(look: Look, node: Path
 
 def test_a_customer_that_slime_serves_must_be_in_its_file(look: Look, node: Path) -> None:
     engines = node / "engines.yaml"
-    engines.write_text("sglang:\n  - name: policy\n  - name: customer\n    update_weights: false\n")
+    group = "server_groups: [{worker_type: regular, num_gpus: 1, overrides: {port: 24000}}]"
+    frozen = f"  - name: customer\n    update_weights: false\n    {group}\n"
+    engines.write_text(f"sglang:\n  - name: policy\n{frozen}")
     for words in ("--tau.user.base-url", GEMINI_URL), ("--tau.user.key-env", GEMINI_KEY_ENV):
         set_key(node, *words)
     code, table = look("--tau.user.sglang", "customer")

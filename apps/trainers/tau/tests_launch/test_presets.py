@@ -102,7 +102,7 @@ def test_the_list_of_words_and_the_options_by_flag_say_the_same(path: Path) -> N
 def test_every_preset_of_the_product_is_there() -> None:
     names = [path.stem for path in PRESETS]
     models = ["qwen2.5-3b", "qwen2.5-7b", "qwen3-4b-instruct-2507", "qwen3-8b"]
-    assert names == [*models, "shipped-policy", "tau2-telecom-solo"]
+    assert names == [*models, "shipped-policy", "smollm2-135m", "tau2-telecom-solo"]
 
 
 def test_the_4b_preset_has_every_argument_of_the_published_example_and_what_the_hooks_need() -> (

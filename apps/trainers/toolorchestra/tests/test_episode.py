@@ -66,6 +66,12 @@ async def test_the_eid_of_a_row_reaches_the_search() -> None:
     assert cast.search.queries == [("six times seven", 5, "d____1")]
 
 
+async def test_a_query_that_begins_anew_is_asked_as_it_ends() -> None:
+    cast = Cast(small=Model("small", [f"<query>six <query>{QUERY}"]))
+    await play(use("search", "search-1"), ANSWER_2, cast=cast)
+    assert cast.search.queries == [("six times seven", 5, None)]
+
+
 @pytest.mark.parametrize(
     ("turns", "options", "label"),
     [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwise.launch.engines import check_engines
 from turnwise.launch.flags import check_arguments
 from turnwise.launch.plan import Plan, make_plan
 from turnwise.launch.preset import read_run
@@ -105,6 +106,8 @@ def test_the_first_engine_is_the_policy_and_all_fill_the_gpus_of_the_rollout() -
     gpus = sum(int(one["num_gpus"]) for one in served)
     assert str(gpus) == made.value("--rollout-num-gpus") == made.value("--num-gpus-per-node")
     assert made.value("--sglang-config") == ENGINES
+    made.options["--sglang-config"] = [str(PRESET.with_name(Path(ENGINES).name))]
+    check_engines(made)
 
 
 def test_the_compose_file_serves_what_the_preset_asks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -228,6 +229,16 @@ async def test_what_the_agent_does_or_explains_is_not_done(said: str) -> None:
     user = PhoneUser()
     await user.reset(load_tasks("telecom")[0])
     assert read_turn((await user.reply(said)).text).calls == ()
+
+
+@pytest.mark.parametrize("said", ["a_a(", "a_a(b=", "a" * 1000, "a_" * 500])
+async def test_an_agent_that_goes_on_for_ever_is_heard_in_linear_time(said: str) -> None:
+    user = PhoneUser()
+    await user.reset(load_tasks("telecom")[0])
+    start = time.process_time()
+    assert read_turn((await user.reply(said * (100_000 // len(said)))).text).calls == ()
+    # Some thirty times what linear takes; each call was once read to the end of the text.
+    assert time.process_time() - start < 10
 
 
 async def test_all_that_one_sentence_asks_for_is_done_in_its_order() -> None:

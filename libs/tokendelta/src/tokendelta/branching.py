@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokendelta import answering
-from tokendelta.echo import echo, said
+from tokendelta.echo import echo, said, transcribed
 from tokendelta.errors import MessageError
 from tokendelta.probes import Messages
 from tokendelta.rendering import Message
@@ -70,7 +70,11 @@ def _echo(state: SessionState, segment: Segment, block: Block, message: Message)
     if message["role"] != "assistant":
         return None
     tags = state.record.profile.think_tags
-    return echo(said(state.told(segment, block), tags), said(message, tags))
+    sent, told = said(state.told(segment, block), tags, state.tools), said(message, tags)
+    close = echo(sent, told)
+    if close is None and (meant := transcribed(told)) is not None and meant.ids == sent.ids:
+        close = echo(sent, meant)
+    return close
 
 
 def _extend(state: SessionState, segment: Segment, answer: Messages) -> IntArray | Overflow:

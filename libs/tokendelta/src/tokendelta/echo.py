@@ -13,7 +13,12 @@ for what stands in this list, and nothing else:
 6. ids of calls left out;
 7. a stop string, which the engine took away, put back at the end;
 8. the handle left out: a name of the turn, under the key `handle`, that its client was given to
-   send back. One that names no turn, or another, is no echo of this one.
+   send back. One that names no turn, or another, is no echo of this one;
+9. smolagents' transcript: behind the text `Calling tools:` and the list of the calls as Python
+   prints it, each with the id that it was given; or, where the text ends in a block of code, that
+   code as the only call (`transcribed`);
+10. arguments that the turn left out, all of those for which the tool's schema has a `default`, with
+   that value, as a client fills them in that checks a call by the schema (`filled`).
 
 That one text holds the other never makes an echo. Keys of a message other than its text, reasoning
 and calls are not compared: clients add their own.
@@ -21,15 +26,22 @@ and calls are not compared: clients add their own.
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 
 HANDLE = "handle"
+
+_CALLING = "Calling tools:\n"
+# Characters; the dearest list of so many is read in 0.1 s.
+_LONGEST_LIST = 50_000
+_CODE = re.compile(r"<code>\s*((?:(?!<code>).)*?)\s*</code>\s*\Z", re.DOTALL)
 
 # By what the closer of two echoes is known: its handle before ids, and those before reasoning.
 _HANDLE, _IDS, _REASONING = 4, 2, 1
@@ -40,7 +52,8 @@ class Said:
     """What a turn says, by the rules above: equal for every way to write it down.
 
     `calls` are (name, arguments) in order, those with broken arguments last; `ids` belong to them,
-    "" where there is none. `written` is the text with the whitespace that stands around it.
+    "" where there is none. `written` is the text with the whitespace that stands around it;
+    `filled` are the calls with the defaults of their tools.
     """
 
     text: str
@@ -49,14 +62,23 @@ class Said:
     ids: tuple[str, ...]
     written: str
     handle: str = ""
+    filled: tuple[tuple[str, str], ...] | None = None
 
     def with_stops(self, stops: Sequence[str]) -> set[str]:
         """The text as clients write it that put one of these stop strings back."""
         return {(text + stop).strip() for stop in stops for text in (self.text, self.written)}
 
 
-def said(message: Mapping[str, Any], tags: tuple[str, str]) -> Said:
-    """What an assistant message says. `tags` open and close reasoning that stands in the text."""
+def said(
+    message: Mapping[str, Any],
+    tags: tuple[str, str],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+) -> Said:
+    """What an assistant message says.
+
+    `tags` open and close reasoning that stands in the text; `tools` are those of a turn that was
+    sent.
+    """
     written = text_of(message.get("content"))
     text = written.strip()
     reasoning = next(
@@ -64,11 +86,14 @@ def said(message: Mapping[str, Any], tags: tuple[str, str]) -> Said:
     )
     opening, closing = tags
     if not reasoning and text.startswith(opening):
-        inner, found, rest = text[len(opening) :].partition(closing)
+        # What stands behind the text is kept: a stop string is put back behind that.
+        inner, found, rest = written.lstrip()[len(opening) :].partition(closing)
         if found:
             reasoning, text, written = inner, rest.strip(), rest
     calls, ids = _calls(message.get("tool_calls") or ())
-    return Said(text, reasoning.strip(), calls, ids, written, str(message.get(HANDLE) or ""))
+    handle = str(message.get(HANDLE) or "")
+    whole = filled(calls, tools) if tools else None
+    return Said(text, reasoning.strip(), calls, ids, written, handle, whole)
 
 
 def without_handle(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -83,7 +108,7 @@ def echo(sent: Said, told: Said, stops: Sequence[str] = ()) -> int | None:
 
     `stops` are stop strings that the engine took away. The number orders turns that say the same.
     """
-    if sent.calls != told.calls:
+    if told.calls != sent.calls and told.calls != sent.filled:
         return None
     if sent.text != told.text and told.text not in sent.with_stops(stops):
         return None
@@ -96,6 +121,69 @@ def echo(sent: Said, told: Said, stops: Sequence[str] = ()) -> int | None:
     closeness = _HANDLE if told.handle else 0
     closeness += _IDS if any(told.ids) and told.ids == sent.ids else 0
     return closeness + (_REASONING if told.reasoning == sent.reasoning else 0)
+
+
+def filled(
+    calls: tuple[tuple[str, str], ...], tools: Sequence[Mapping[str, Any]]
+) -> tuple[tuple[str, str], ...]:
+    """Calls as `said` has them, with their tools' defaults where they say nothing."""
+    made = []
+    for name, spelled in calls:
+        defaults = _defaults(name, tools)
+        if defaults and spelled.startswith("{"):
+            spelled = json.dumps({**defaults, **json.loads(spelled)}, sort_keys=True, default=str)
+        made.append((name, spelled))
+    return tuple(made)
+
+
+def _defaults(name: str, tools: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    for tool in tools:
+        function = tool.get("function", tool)
+        if isinstance(function, Mapping) and function.get("name") == name:
+            schema = function.get("parameters")
+            properties = schema.get("properties") if isinstance(schema, Mapping) else None
+            if isinstance(properties, Mapping):
+                return {
+                    key: one["default"]
+                    for key, one in properties.items()
+                    if isinstance(one, Mapping) and "default" in one
+                }
+    return {}
+
+
+def transcribed(told: Said) -> Said | None:
+    """The turn that a message says in smolagents' transcript; None where it is no such message.
+
+    What a call is said to be must be the whole of it: Python's spelling is read and compared as
+    JSON, and a call without an id, which anybody can write, is none. A code agent's turn has no
+    call; its client writes one whose code is that of the block which the text ends with.
+    """
+    head, found, tail = told.text.rpartition(_CALLING)
+    if not found or told.calls or (head and not head.endswith("\n")):
+        return None
+    if len(tail) > _LONGEST_LIST:
+        return None
+    try:
+        calls = ast.literal_eval(tail)
+        if json.loads(json.dumps(calls)) != calls:
+            return None
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return None
+    code = _CODE.search(head)
+    if code is not None and _is_code(calls, code[1]):
+        return replace(told, text=head.strip(), written=head)
+    names, ids = _calls(calls)
+    if not ids or not all(ids):
+        return None
+    return replace(told, text=head.strip(), written=head, calls=names, ids=ids)
+
+
+def _is_code(calls: Any, code: str) -> bool:
+    """Whether the one call of a list is of smolagents' own tool, with this code."""
+    if not isinstance(calls, list) or len(calls) != 1 or not isinstance(calls[0], dict):
+        return False
+    called = calls[0].get("function")
+    return called == {"name": "python_interpreter", "arguments": code}
 
 
 def text_of(content: Any) -> str:

@@ -68,7 +68,7 @@ class SpecialTokens:
     is true if none takes whitespace around it or asks for a word boundary.
     """
 
-    __slots__ = ("by_text", "control", "pattern", "plain")
+    __slots__ = ("_spelled", "by_text", "control", "pattern", "plain")
 
     def __init__(self, tokenizer: Any) -> None:
         decoder = getattr(tokenizer, "added_tokens_decoder", None) or {}
@@ -87,11 +87,17 @@ class SpecialTokens:
             self.by_text = _fallback(tokenizer)
             self.control = set(self.by_text.values())
         texts = sorted(self.by_text, key=len, reverse=True)
-        self.pattern = re.compile("|".join(map(re.escape, texts))) if texts else None
+        self.pattern = _any_of(texts)
+        # Gemma's newlines and runs of spaces are tokens of this kind, and text like any other.
+        self._spelled = _any_of([text for text in texts if text.strip()])
 
     def find(self, text: str) -> re.Match[str] | None:
         """The first place in the text that spells a special token."""
         return self.pattern.search(text) if self.pattern else None
+
+    def spelled(self, text: str) -> re.Match[str] | None:
+        """The first place in the text that spells one that is not white space."""
+        return self._spelled.search(text) if self._spelled else None
 
     def head(self, text: str) -> str:
         """The special token that the text starts with, or nothing."""
@@ -113,11 +119,17 @@ class SpecialTokens:
         return found
 
     def broken(self, text: str) -> str:
-        """The text with a BREAK inside of everything that spells a special token."""
-        while (match := self.find(text)) is not None:
+        """The text with a BREAK inside of all that spells a special token but white space."""
+        pieces, done = [], 0
+        while self._spelled and (match := self._spelled.search(text, done)) is not None:
             at = match.start() + 1
-            text = text[:at] + BREAK + text[at:]
-        return text
+            pieces.append(text[done:at])
+            done = at
+        return BREAK.join([*pieces, text[done:]])
+
+
+def _any_of(texts: list[str]) -> re.Pattern[str] | None:
+    return re.compile("|".join(map(re.escape, texts))) if texts else None
 
 
 def _fallback(tokenizer: Any) -> dict[str, int]:
@@ -156,8 +168,10 @@ class Encoder:
         """
         first, *rest = _BREAKS.split(text)
         ids = self.encode_inside(first) if inside else self._inner.encode(first)
+        # Not in place: a tokenizer may keep the list that it gave.
+        ids = list(ids)
         for piece in rest:
-            ids = ids + self.encode_inside(piece)
+            ids += self.encode_inside(piece)
         return ids
 
     def encode_long(self, text: str) -> list[int]:

@@ -3,7 +3,8 @@
 A node stands for one message behind those of its parents. There are two kinds. A *context* node is
 a message from outside, equal key by key to what came. A *turn* node is a turn that was committed,
 found again by every way to write it down that `echo` knows. A look-up reads each message once and
-does nothing else that grows with the history.
+does nothing else that grows with the history. `Known` messages were read before: a history of them
+that goes on behind one which was followed is followed from there.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import json
 import marshal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from operator import is_, itemgetter
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from tokendelta.echo import Said, echo, said
+from tokendelta.echo import Said, echo, said, transcribed
 from tokendelta.errors import MessageError
 from tokendelta.rendering import ROLES, Message, Tool
 from tokendelta.segment import Mark, Segment
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from tokendelta.ticket import Slot
 
 Key = tuple[Any, ...]
+
+# Histories whose way is remembered: a program's own and those of its sub-agents.
+_WALKS = 8
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -46,6 +50,38 @@ class Root(Node):
     tools: list[Tool] | None = None
 
 
+class Known(dict[str, Any]):
+    """A message that was read once, by `Tree.known`, and may stand in any history of that tree.
+
+    It is not to be changed: what was read of it is kept.
+    """
+
+    __slots__ = ("key", "owner", "said")
+
+    def __init__(self, message: Message, key: Key, owner: Histories) -> None:
+        super().__init__(message)
+        self.key, self.owner = key, owner
+        self.said = owner.said(key, message) if key[0] == "assistant" else None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Walk:
+    """A history of known messages that leads to one node alone, at every place.
+
+    It still does while no turn was added beside another child, which `branchings` counts: a message
+    from outside is added only where nothing agreed with it.
+    """
+
+    root: Root
+    known: Sequence[Message]
+    keys: list[Key]
+    bases: list[Node]
+    told: int
+    close: int
+    end: Node
+    branchings: int = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Path:
     """How far a history agrees with the trie.
@@ -54,6 +90,7 @@ class Path:
     bases   turn nodes that stand for its last assistant message, the closest echo first.
     deepest the last node that agrees, and `agreed` its number of messages.
     told    messages behind the last assistant message.
+    walk    the way to `deepest`, where it can be remembered.
     """
 
     keys: list[Key]
@@ -62,17 +99,20 @@ class Path:
     deepest: Node
     agreed: int
     told: int
+    walk: Walk | None
 
 
 class Histories:
     """The trie, one root for each list of tools."""
 
-    __slots__ = ("_roots", "_said", "_tags")
+    __slots__ = ("_branchings", "_roots", "_said", "_tags", "_walks")
 
     def __init__(self, tags: tuple[str, str]) -> None:
         self._tags = tags
         self._roots: dict[Any, Root] = {}
         self._said: dict[Key, Said] = {}
+        self._walks: list[Walk] = []
+        self._branchings = 0
 
     def root(self, tools: Sequence[Tool] | None) -> Root:
         """The root of histories with these tools, in this order and spelling."""
@@ -84,14 +124,34 @@ class Histories:
             self._roots[key] = Root(None, tools=list(tools) if tools else None)
         return self._roots[key]
 
+    def known(self, message: Message) -> Known:
+        """The message as one that is not read again."""
+        return Known(message, key_of(message, 0), self)
+
+    def said(self, key: Key, message: Message) -> Said:
+        """What an assistant message with this key says."""
+        return self._said.get(key) or said(message, self._tags)
+
     def find(self, root: Root, messages: Sequence[Message]) -> Path:
         """Follow a history from a root. Changes nothing."""
-        keys = [key_of(message, index) for index, message in enumerate(messages)]
-        last = max((i for i, key in enumerate(keys) if key[0] == "assistant"), default=-1)
+        before = self._walked(root, messages)
+        start = len(before.known) if before else 0
+        tail = messages[start:]
+        tail_keys = [
+            one.key if self._knows(one) else key_of(one, index)
+            for index, one in enumerate(tail, start)
+        ]
+        spoken = [index for index, key in enumerate(tail_keys, start) if key[0] == "assistant"]
+        last = spoken[-1] if spoken else -1
         front: list[tuple[int, Node]] = [(0, root)]
         bases: list[tuple[int, Node]] = []
-        agreed = 0
-        for index, key in enumerate(keys):
+        told, keys = last + 1, tail_keys
+        if before is not None:
+            front, keys = [(before.close, before.end)], before.keys + tail_keys
+            if last < 0:
+                bases, told = [(0, node) for node in before.bases], before.told
+        agreed, alone = start, True
+        for index, key in enumerate(tail_keys, start):
             found: list[tuple[int, Node]] = []
             if key[0] == "assistant":
                 found = self._turns(front, key, messages[index])
@@ -102,45 +162,95 @@ class Histories:
                     found.append((close, child))
             if not found:
                 break
-            front, agreed = found, index + 1
+            front, agreed, alone = found, index + 1, alone and len(found) == 1
         front.sort(key=_rank, reverse=True)
         bases.sort(key=_rank, reverse=True)
         ends = [node for _, node in front] if agreed == len(keys) else []
-        return Path(keys, ends, [node for _, node in bases], front[0][1], agreed, last + 1)
+        nodes, (close, deepest) = [node for _, node in bases], front[0]
+        walk = None
+        if alone and all(map(self._knows, tail)):
+            walk = Walk(root, messages, keys, nodes, told, close, deepest)
+        return Path(keys, ends, nodes, deepest, agreed, told, walk)
+
+    def remember(self, path: Path, node: Node) -> None:
+        """Follow histories that go on behind this one from the node that it leads to now."""
+        walk = path.walk
+        if walk is None:
+            return
+        walk.end, walk.branchings = node, self._branchings
+        # What it goes on behind is not asked for again, but for a fork.
+        others = [
+            one
+            for one in self._walks
+            if one.branchings == self._branchings
+            and not (len(one.known) <= len(walk.known) and _begins(walk.known, one.known))
+        ]
+        self._walks = [walk, *others[: _WALKS - 1]]
+
+    def _walked(self, root: Root, messages: Sequence[Message]) -> Walk | None:
+        """A history that was followed before, with which this one begins."""
+        for walk in self._walks:
+            if walk.branchings == self._branchings and walk.root is root:
+                if len(walk.known) <= len(messages) and _begins(messages, walk.known):
+                    return walk
+        return None
+
+    def _knows(self, message: Message) -> TypeGuard[Known]:
+        return type(message) is Known and message.owner is self
 
     def add(self, node: Node, keys: Sequence[Key]) -> Node:
         """The node behind these messages from outside, made where there is none."""
         for key in keys:
-            children = node.children.setdefault(key, [])
-            child = next((c for c in children if c.slot is None), None)
+            child = next((c for c in node.children.get(key, ()) if c.slot is None), None)
             if child is None:
                 child = Node(node)
-                children.append(child)
+                node.children.setdefault(key, []).append(child)
             node = child
         return node
 
     def add_turn(self, slot: Slot, key: Key, message: Message) -> None:
         """Let a turn be found behind the request that it answers, by what was sent for it."""
-        known = slot.said = self._said[key] = said(message, self._tags)
+        known = slot.said = self._said[key] = said(message, self._tags, slot.tools)
         node = Node(slot.node, slot)
+        self._branchings += bool(slot.node.children)
         for text in {known.text, *known.with_stops(slot.stops)}:
-            slot.node.children.setdefault(("turn", text, known.calls), []).append(node)
+            for calls in {known.calls, known.filled or known.calls}:
+                slot.node.children.setdefault(("turn", text, calls), []).append(node)
 
     def _turns(
         self, front: list[tuple[int, Node]], key: Key, message: Message
     ) -> list[tuple[int, Node]]:
         """Turns behind the nodes that the message is an echo of."""
-        told = self._said.get(key) or said(message, self._tags)
-        found = []
-        for close, node in front:
-            for child in node.children.get(("turn", told.text, told.calls), ()):
-                assert child.slot is not None and child.slot.said is not None, "a turn node"
-                more = echo(child.slot.said, told, child.slot.stops)
-                if more is not None:
-                    found.append((close + more, child))
+        told = message.said if self._knows(message) else self.said(key, message)
+        assert told is not None, "an assistant message says something"
+        found = _matching(front, told)
+        if not found and (meant := transcribed(told)) is not None:
+            found = [
+                (close, node)
+                for close, node in _matching(front, meant)
+                if node.slot is not None and node.slot.said is not None
+                if node.slot.said.ids == meant.ids
+            ]
         if found:
             self._said[key] = told
         return found
+
+
+def _matching(front: list[tuple[int, Node]], told: Said) -> list[tuple[int, Node]]:
+    """Turns behind the nodes that say this."""
+    found = []
+    for close, node in front:
+        for child in node.children.get(("turn", told.text, told.calls), ()):
+            assert child.slot is not None and child.slot.said is not None, "a turn node"
+            more = echo(child.slot.said, told, child.slot.stops)
+            if more is not None:
+                found.append((close + more, child))
+    return found
+
+
+def _begins(messages: Sequence[Message], known: Sequence[Message]) -> bool:
+    """Whether a history, which is not the shorter one, begins with these very messages."""
+    return messages[len(known) - 1] is known[-1] and all(map(is_, messages, known))
 
 
 def _rank(entry: tuple[int, Node]) -> tuple[int, int]:

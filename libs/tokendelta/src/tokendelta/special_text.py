@@ -41,7 +41,7 @@ def by_policy(record: Record, messages: Messages, turn: int) -> Messages:
 
 
 def _allowed(specials: SpecialTokens, text: str, escape: bool, where: str) -> str:
-    match = specials.find(text)
+    match = specials.spelled(text)
     if match is None:
         return text
     if not escape:

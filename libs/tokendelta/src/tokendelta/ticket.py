@@ -14,6 +14,7 @@ from tokendelta.segment import Segment, Turn
 if TYPE_CHECKING:
     from tokendelta.history import Node
     from tokendelta.profile import Reasoning
+    from tokendelta.rendering import Tool
 
 Decision = Literal["extend", "fork", "new", "replay"]
 Cause = Literal[
@@ -39,6 +40,7 @@ class Slot:
     lost      why the connection of the request is gone while the turn is open.
     proven    a later history held the turn, so it was delivered, whatever the caller says.
     served    how often it was given out again.
+    tools     that it could call.
     """
 
     number: int
@@ -62,6 +64,7 @@ class Slot:
     message: dict[str, Any] = field(default_factory=dict)
     said: Said | None = None
     stops: tuple[str, ...] = ()
+    tools: Sequence[Tool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

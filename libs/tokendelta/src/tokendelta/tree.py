@@ -12,7 +12,7 @@ from tokendelta._core import CHECKED
 from tokendelta.call_ids import ids_by_sent, with_own_ids
 from tokendelta.echo import without_handle
 from tokendelta.errors import MessageError, StateError
-from tokendelta.history import Histories, Node, Path, key_of
+from tokendelta.history import Histories, Known, Node, Path, key_of
 from tokendelta.inputs import check_choice, checked_scores, raise_refused, side_streams
 from tokendelta.invariants import check_record
 from tokendelta.probes import Messages
@@ -102,6 +102,15 @@ class Tree:
     def nbytes(self) -> int:
         """Bytes of memory of the token and log-prob buffers."""
         return sum(segment.tokens.nbytes for segment in self._record.segments)
+
+    def known(self, message: Message) -> Known:
+        """A message of which `prepare` need not read anything again.
+
+        A caller that is sent the same messages again and again gives `prepare` these in their
+        place, the same object each time: a history then costs what is new of it. They are dicts
+        with the message's keys and must not be changed. Raises MessageError.
+        """
+        return self._histories.known(message)
 
     def prepare(
         self,
@@ -358,6 +367,7 @@ class Tree:
         slot = Slot(
             len(self._slots), node, params, decision, cause, segment, base, size, state.reasoned
         )
+        slot.tools = state.tools
         self._slots.append(slot)
         self._record.turns += 1
         self._holders[segment.number] = slot
@@ -365,6 +375,7 @@ class Tree:
         if node.asked is None:
             node.asked = segment, segment.tip(), state.reasoned
         _prove(node)
+        self._histories.remember(path, node)
         if CHECKED:
             check_record(self._record)
         return Ticket(slot, decision, cause, path.agreed)

@@ -85,6 +85,7 @@ def parse_sections(
     defaults: Mapping[str, Any] | None = None,
     aliases: Mapping[str, str] | None = None,
     default_file: Path | None = None,
+    origin: Path | None = None,
 ) -> Parsed:
     """A configuration whose file has tables of their own models beside the options.
 
@@ -95,6 +96,7 @@ def parse_sections(
         defaults: As of `parse_args`; sections by their names.
         aliases: Other names of sections.
         default_file: Read where `--config` names none.
+        origin: The file that has the defaults, for errors: that of a run which goes on.
 
     Raises:
         ConfigError, SystemExit: see `parse_args`.
@@ -102,11 +104,12 @@ def parse_sections(
     if any(word in HELP for word in argv):
         print_help(model, sections, prog=prog, description=description)
         raise SystemExit(0)
-    reader = _Reader(model, sections, aliases or {}, dict(defaults or {}))
+    reader = _Reader(model, sections, aliases or {}, dict(defaults or {}), origin)
     given = named_option(argv, "--config")
     path = Path(given) if given is not None else default_file
     if path is not None:
-        reader.read_file(path)
+        flag = "--config" if given is not None else f"the preset of {prog},"
+        reader.read_file(path, flag, None if default_file is None else default_file.parent)
     for name, words in split_words(argv):
         reader.read_option(name, words)
     return reader.built()
@@ -119,21 +122,28 @@ class _Reader:
         sections: Mapping[str, type[Config]],
         aliases: Mapping[str, str],
         values: dict[str, Any],
+        origin: Path | None,
     ) -> None:
+        self._origin = origin
         self._models: dict[str, type[Config]] = {"": model, **sections}
         self._aliases = aliases
         self._values: dict[str, dict[str, Any]] = {
             name: dict(values.pop(name, {})) for name in sections
         }
         self._values[""] = values
+        self._defaults = {
+            (name, *_dashed(place)) for name, one in self._values.items() for place in _places(one)
+        }
         self._path: Path | None = None
         self._in_file: set[Place] = set()
         self._flags: dict[Place, str] = {}
 
-    def read_file(self, path: Path) -> None:
+    def read_file(self, path: Path, flag: str, presets: Path | None) -> None:
         self._path = path
-        for key, value in load_toml(path).items():
+        for key, value in load_toml(path, flag, presets).items():
             section = self._section(key)
+            if section and not isinstance(value, Mapping) and not field_name(self._models[""], key):
+                raise ConfigError(f"{path}: {key}: must be a section, [{key}], found {value!r:.80}")
             if section is not None and isinstance(value, Mapping):
                 found = field_names(self._models[section], value, f"{path}: [{key}] ")
             else:
@@ -180,16 +190,24 @@ class _Reader:
 
     def _name(self, section: str, place: Place) -> str:
         """What to call a wrong value: the option, or the file and its key."""
-        own = (section, *place)
+        own = _dashed((section, *place))
+        flags = {_dashed(one): flag for one, flag in self._flags.items()}
         for size in range(len(own), 1, -1):
-            if own[:size] in self._flags:
-                return self._flags[own[:size]]
-        key = ".".join(part.replace("_", "-") for part in (section, *place) if part)
+            if own[:size] in flags:
+                return flags[own[:size]]
+        key = ".".join(part for part in own if part)
         if not place:
-            return f"{self._path}: " if self._path is not None and not self._flags else ""
-        if any(own[: len(one)] == one for one in self._in_file):
+            of_flags = any(one[0] == section for one in flags)
+            return f"{self._path}: " if self._path is not None and not of_flags else ""
+        if any(own[: len(one)] == one for one in map(_dashed, self._in_file)):
             return f"{self._path}: {key}"
+        if self._origin is not None and own in self._defaults:
+            return f"{self._origin}: {key}"
         return f"--{key}"
+
+
+def _dashed(place: Place) -> Place:
+    return tuple(part.replace("_", "-") for part in place)
 
 
 def split_words(argv: Sequence[str]) -> list[tuple[str, list[str]]]:

@@ -8,6 +8,7 @@ line into a model; precedence is command line, file, default.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,12 +20,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 MAX_NAMES = 16
 """So many names are listed where none is near: more of them hide what was wrong."""
 
+_ALLOWED = re.compile(r"'([^']*)'")
+
 
 class ConfigError(ValueError):
     """What a person asked for can't be done as asked; the message says what to change."""
 
     invalid: ValidationError | None = None
     """What the validation of a model found."""
+    model: type[BaseModel] | None = None
+    """That model."""
 
 
 class Config(BaseModel):
@@ -38,8 +43,8 @@ class Config(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            refusal = ConfigError(explain(error))
-            refusal.invalid = error
+            refusal = ConfigError(explain(error, model=type(self)))
+            refusal.invalid, refusal.model = error, type(self)
             raise refusal from None
 
 
@@ -55,18 +60,42 @@ Place = tuple[str, ...]
 """Field names from the outermost model to a value."""
 
 
-def load_toml(path: Path, flag: str = "--config") -> dict[str, Any]:
+def load_toml(path: Path, flag: str = "--config", presets: Path | None = None) -> dict[str, Any]:
     """A TOML file as it stands.
+
+    Args:
+        path: The file.
+        flag: Who named it, for errors: an option, or `the preset of tau`.
+        presets: A folder whose files are told of where there is no such file.
 
     Raises:
         ConfigError: it can't be read, or is no TOML.
     """
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        found = f"{flag} {path}: {error.strerror}{_files(path, presets)}"
+        raise ConfigError(found) from None
     except OSError as error:
         raise ConfigError(f"{flag} {path}: {error.strerror or error}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except ValueError as error:
+        what = "TOML" if isinstance(error, tomllib.TOMLDecodeError) else "TOML, which is UTF-8"
+        raise ConfigError(f"{path}: not valid {what}: {error}") from None
+    except RecursionError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def _files(path: Path, presets: Path | None) -> str:
+    """A hint at the files that there are, for one that is not."""
+    own = sorted((path if path.is_dir() else path.parent).glob("*.toml"))
+    others = sorted(presets.glob("*.toml")) if presets is not None else []
+    for folder in (own, others):
+        by_name = {one.stem: one for one in folder}
+        if near := difflib.get_close_matches(path.name.removesuffix(".toml"), by_name, n=1):
+            return f"; did you mean {by_name[near[0]]}?"
+    found = own if path.is_dir() and own else others or own
+    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
+    return f"; there are {', '.join(map(str, found[:MAX_NAMES]))}{more}" if found else ""
 
 
 def field_names(model: type[BaseModel], data: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -159,16 +188,27 @@ def build(model: type[ModelT], values: Mapping[str, Any], name: Callable[[Place]
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(explain(error, name)) from None
+        raise ConfigError(explain(error, name, model=model)) from None
 
 
-def explain(error: ValidationError, name: Callable[[Place], str] | None = None) -> str:
-    """The first thing that a validation found, in one line."""
-    first = error.errors(include_url=False)[0]
+def explain(
+    error: ValidationError,
+    name: Callable[[Place], str] | None = None,
+    *,
+    model: type[BaseModel] | None = None,
+) -> str:
+    """The first thing that a validation found, in one line.
+
+    Args:
+        error: Of the validation.
+        name: What to call the value at a place; its dashed key where None.
+        model: What was validated.
+    """
+    first = _first(error)
     place = tuple(str(part) for part in first["loc"])
     inner = first.get("ctx", {}).get("error")
     while isinstance(inner, ConfigError) and inner.invalid is not None:
-        first = inner.invalid.errors(include_url=False)[0]
+        first, model = _first(inner.invalid), inner.model
         place += tuple(str(part) for part in first["loc"])
         inner = first.get("ctx", {}).get("error")
     key = ".".join(map(_dashed, place)) if name is None else name(place)
@@ -178,7 +218,22 @@ def explain(error: ValidationError, name: Callable[[Place], str] | None = None) 
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "missing":
         message, found = "is needed", ""
+    elif first["type"] == "extra_forbidden" and model is not None and len(first["loc"]) == 1:
+        message, found = (
+            f"unknown key; {nearest(_dashed(place[-1]), map(_dashed, model.model_fields))}",
+            "",
+        )
+    elif first["type"] == "literal_error":
+        allowed = _ALLOWED.findall(first["ctx"]["expected"])
+        if near := difflib.get_close_matches(str(first["input"]), allowed, n=1):
+            found += f"; did you mean {near[0]!r}?"
     return f"{f'{key}: ' if place else key}{message}{found}"
+
+
+def _first(error: ValidationError) -> Any:
+    """What is to be told of it: a misspelt key before the one that is missing for that."""
+    found = error.errors(include_url=False)
+    return next((one for one in found if one["type"] == "extra_forbidden"), found[0])
 
 
 def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:

@@ -164,8 +164,9 @@ class Episode:
         info: JSON-able facts for the trace (reward parts, dropped calls, the user's name, ...).
         wall_s: Seconds from start to end.
         credit: What each segment earns beside the score, in their order: it is compared with that
-            of the group's segments at the same place (`turnwise.group.credit_advantages`). Empty
-            where every segment earns the score alone, and where there is no score.
+            of the group's segments at the same place (`turnwise.group.credit_advantages`). None at
+            a segment that earns the score alone and is compared with no other. Empty where none
+            earns more, and where there is no score.
     """
 
     rollout_id: str
@@ -178,7 +179,7 @@ class Episode:
     metrics: Mapping[str, float] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
     wall_s: float = 0.0
-    credit: tuple[float, ...] = ()
+    credit: tuple[float | None, ...] = ()
 
     def __post_init__(self) -> None:
         if self.score is not None:
@@ -191,7 +192,8 @@ class Episode:
                     f"credit for {len(self.credit)} segments, found {len(self.segments)} and score"
                     f" {self.score!r}"
                 )
-            object.__setattr__(self, "credit", tuple(map(as_score, self.credit)))
+            credit = tuple(None if one is None else as_score(one) for one in self.credit)
+            object.__setattr__(self, "credit", credit)
 
 
 def as_score(value: object) -> float:

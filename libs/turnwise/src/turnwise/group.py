@@ -86,12 +86,13 @@ def advantages(
 
 
 def credit_advantages(
-    credit_G: Sequence[Sequence[float]], *, std_normalization: bool = True
+    credit_G: Sequence[Sequence[float | None]], *, std_normalization: bool = True
 ) -> tuple[NDArray[np.float64], ...]:
     """What a segment's credit adds to the advantage of its episode.
 
     The k-th segments of a group's members are compared with each other, as their scores are: each
     loses the mean of the members that have a k-th one, and is divided by their deviation if asked.
+    A None is no credit: it is compared with nothing and adds 0.
     So a reward for one turn says nothing about the turns around it, whatever those earn. After the
     division credits of half the size are the same.
 
@@ -103,13 +104,13 @@ def credit_advantages(
     """
     found = [np.array(credit, dtype=np.float64) for credit in credit_G]
     for place in range(max(map(len, credit_G), default=0)):
-        members = [credit for credit in found if len(credit) > place]
+        members = [one for one in found if len(one) > place and not np.isnan(one[place])]
         at_place = np.array([credit[place] for credit in members])
         for credit, value in zip(
             members, advantages(at_place, std_normalization=std_normalization), strict=True
         ):
             credit[place] = value
-    return tuple(found)
+    return tuple(map(np.nan_to_num, found))
 
 
 def tells(credits_G: Sequence[NDArray[np.float64]]) -> bool:

@@ -55,7 +55,7 @@ class Policy:
 
         Never raises on ids of the vocabulary; bytes that are no UTF-8 become U+FFFD.
         """
-        kept = [int(token) for token in ids]
+        kept: list[int] = np.asarray(ids, dtype=np.int64).tolist()
         while kept and kept[-1] in self.profile.stop_ids:
             kept.pop()
         tokenizer: Any = self.profile.tokenizer

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+_Z95 = 1.959964
+"""97.5 % point of the normal distribution."""
+
 
 class TrialError(ValueError):
     """Trials are missing or duplicated: a pass rate over them would not mean what it says."""
@@ -150,3 +153,15 @@ def estimate_over_tasks(values: Sequence[float], trials: int) -> Estimate:
         tasks=int(array.size),
         trials=trials,
     )
+
+
+def unanimous_bound(estimate: Estimate) -> float | None:
+    """Where every task scores 0, what 95 % certainty leaves above; where every one scores 1, below.
+
+    Their deviation is 0, which says nothing of other tasks. This is the end of Wilson's interval
+    (1927, J. Am. Stat. Assoc. 22) of 0 or all of n: z^2 / (n + z^2) from it. None elsewhere.
+    """
+    if estimate.stderr != 0 or estimate.mean not in (0.0, 1.0):
+        return None
+    beyond = _Z95**2 / (estimate.tasks + _Z95**2)
+    return beyond if estimate.mean == 0 else 1 - beyond

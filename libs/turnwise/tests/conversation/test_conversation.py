@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+import tokendelta
 from turnwise.conversation import Conversation, Overflow, ToolCall, Turn
 from turnwise.conversation.clock import play_within
+from turnwise.conversation.history import LONG_CHARACTERS
+from turnwise.conversation.recorded import Recorded
+from turnwise.conversation.tokens import TokenHistory
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded, Ending, Limit
 from turnwise.models.client import ChatClient
 from turnwise.models.config import ChatConfig
@@ -63,6 +70,48 @@ async def test_the_prompt_of_a_turn_is_the_recorded_prefix_bit_for_bit() -> None
         assert np.array_equal(made.prompt_ids, segment.ids[: len(made.prompt_ids)])
     trained = segment.ids[segment.prompt_length :][segment.loss_mask == 1]
     assert decode(trained) == "one<|im_end|>two<|im_end|>"
+
+
+async def test_a_long_message_is_encoded_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[bool] = []
+    extend = TokenHistory.extend
+
+    def watched(self: TokenHistory, messages: Any) -> Any:
+        threads.append(threading.current_thread() is not threading.main_thread())
+        return extend(self, messages)
+
+    monkeypatch.setattr(TokenHistory, "extend", watched)
+    long = {"role": "user", "content": "x" * LONG_CHARACTERS}
+    async with talk(ScriptedEngine([say("one"), say("two")]), context=300_000) as chat:
+        await ask(chat, USER)
+        await ask(chat, long)
+        (segment,) = chat.segments()
+        assert isinstance(await chat.ask([long, long]), Overflow)
+    assert threads == [False, True, True]
+    assert decode(segment.ids).count("x") == LONG_CHARACTERS
+
+
+async def test_a_cancelled_episode_waits_for_what_is_written_to_its_history(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, written = asyncio.Event(), []
+    loop = asyncio.get_running_loop()
+
+    def slow(self: TokenHistory, messages: Any) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        time.sleep(0.05)
+        written.append(True)
+
+    monkeypatch.setattr(TokenHistory, "extend", slow)
+    chat = talk(ScriptedEngine([]))
+    asking = asyncio.create_task(chat.ask([{"role": "user", "content": "x" * LONG_CHARACTERS}]))
+    await begun.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert written
 
 
 async def test_turn_k_has_a_seed_of_its_own_and_the_engines_session_is_released_once() -> None:
@@ -140,6 +189,16 @@ async def test_fresh_turns_are_segments_of_one_episode_whose_weights_sum_to_one(
     for row in rows:
         start, stop = row["span"]
         assert row["content"] in decode(segments[row["segment"]].ids[start:stop])
+
+
+def test_what_is_dropped_or_rewritten_is_told_by_the_conversations_turns() -> None:
+    dropped = tokendelta.SampleSet((), (tokendelta.Drop(1, 0, 1, "header replaced"),))
+    session = SimpleNamespace(
+        samples=lambda: dropped, rewrites=[tokendelta.Rewrite(1, "history", True)]
+    )
+    recorded = Recorded([cast(Any, SimpleNamespace(session=session, numbers=[0, 2]))])
+    assert [drop["turn"] for drop in recorded.dropped] == [2]
+    assert [rewrite["turn"] for rewrite in recorded.rewrites] == [2]
 
 
 async def test_a_prompt_of_ids_reaches_the_engine_and_the_segment_as_it_is() -> None:

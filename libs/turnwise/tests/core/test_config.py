@@ -1,6 +1,7 @@
 """Configuration: files, overrides, and one clear error for everything else."""
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pydantic import Field, model_validator
@@ -109,9 +110,31 @@ def test_a_required_option_that_is_not_given_is_named() -> None:
         parse_args(Evaluate, [], prog="e", description="E.")
 
 
-def test_a_missing_file_is_named() -> None:
-    with pytest.raises(ConfigError, match="absent.toml: No such file"):
-        parse("--config", "absent.toml")
+def test_a_missing_file_is_told_as_it_was_named_with_the_files_that_there_are(
+    tmp_path: Path,
+) -> None:
+    presets = tmp_path / "presets"
+    presets.mkdir()
+    for name in ("laptop.toml", "large.toml"):
+        presets.joinpath(name).touch()
+
+    def refusal(*argv: str, default: str = "laptop.toml") -> str:
+        with pytest.raises(ConfigError) as caught:
+            parse_sections(
+                Train, {}, argv, prog="my:train", description="", default_file=presets / default
+            )
+        return str(caught.value)
+
+    both = f"there are {presets}/laptop.toml, {presets}/large.toml"
+    absent = tmp_path / "absent.toml"
+    assert refusal("--config", str(absent)) == (
+        f"--config {absent}: No such file or directory; {both}"
+    )
+    assert refusal("--config", "larg").endswith(f"; did you mean {presets}/large.toml?")
+    assert refusal("--config", str(presets)) == f"--config {presets}: Is a directory; {both}"
+    assert refusal(default="none.toml").startswith(
+        f"the preset of my:train, {presets}/none.toml: No such file or directory; {both}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,6 +175,10 @@ class Method(Config):
     """The prompt."""
     lr: float = 3.0
     """Also a name of the other options."""
+    experts: dict[str, Model] = Field(default_factory=dict)
+    """By name."""
+    order: Literal["fixed", "random"] = "fixed"
+    """Of the tools."""
 
 
 def sections(*argv: str) -> tuple[Train, Method]:
@@ -214,6 +241,37 @@ def test_a_bad_option_of_a_section_is_named_as_it_was_written(argv: list[str], w
     with pytest.raises(ConfigError) as caught:
         sections(*argv)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "[flow.experts.large-1]\nnam = 'm'",
+            "flow.experts.large-1.nam: unknown key; did you mean",
+        ),
+        ("[flow]\norder = 'rnadom'", "found 'rnadom'; did you mean 'random'?"),
+        ("flow = 3", "flow: must be a section, [flow], found 3"),
+        ("[flwo]\nlr = 1.0", "unknown key 'flwo'; did you mean 'flow'?"),
+        ("[flow.bsae]\nname = 'm'", "[flow] unknown key 'bsae'; did you mean 'base'?"),
+    ],
+)
+def test_a_wrong_name_anywhere_in_a_file_is_told_with_the_file_and_the_nearest(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        sections("--config", path, "--lr", "0.5")
+    assert str(caught.value).startswith(f"{path}: ") and words in str(caught.value)
+
+
+def test_what_a_run_that_goes_on_began_with_is_told_with_its_file() -> None:
+    defaults = {"lr": 0.5, "flow": {"order": "fixed", "later_option": 3}}
+    with pytest.raises(ConfigError, match=r"^run/config\.json: flow\.later-option: unknown key"):
+        parse_sections(
+            Train, {"flow": Method}, ["--lr", "1"], prog="train", description="",
+            defaults=defaults, origin=Path("run/config.json"),
+        )  # fmt: skip
 
 
 def test_help_has_every_option_with_its_meaning_and_default(

@@ -107,6 +107,11 @@ def test_credit_at_a_place_sums_to_zero(credit_G: list[list[float]]) -> None:
         assert abs(sum(credit[place] for credit in found if len(credit) > place)) < 1e-9
 
 
+def test_a_segment_without_credit_is_compared_with_none() -> None:
+    found = credit_advantages([[0.0, 2.0, None], [4.0, None]], std_normalization=False)
+    assert [one.tolist() for one in found] == [[-2.0, 0.0, 0.0], [2.0, 0.0]]
+
+
 def test_divided_by_the_deviation_a_credits_size_does_not_matter() -> None:
     small, large = (np.array(credit_advantages([[size], [0.0]])) for size in (0.1, 1.0))
     assert np.abs(small - large).max() < 1e-3 < np.abs(large).min()

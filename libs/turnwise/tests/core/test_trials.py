@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from turnwise.run.summary import percent
 from turnwise.trials import (
     Trial,
     TrialError,
@@ -81,3 +82,19 @@ def test_a_complete_table_is_put_in_order() -> None:
 def test_missing_and_duplicate_trials_are_refused(trials: list[Trial], message: str) -> None:
     with pytest.raises(TrialError, match=message):
         by_task(trials, ["a"], 2)
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"a": [0.0, 0.0], "b": [0.0, 0.0]}, "0.0 % (95 % below 65.8 %)"),
+        ({str(n): [1.0] for n in range(12)}, "100.0 % (95 % above 75.8 %)"),
+        ({"a": [1.0], "b": [0.0]}, "50.0 ± 50.0 %"),
+        ({"a": [0.5], "b": [0.5]}, "50.0 ± 0.0 %"),
+        ({"a": [0.0]}, "0.0 %"),
+    ],
+)
+def test_tasks_that_all_agree_on_0_or_1_leave_what_few_of_them_can_not_rule_out(
+    table: dict[str, list[float | None]], said: str
+) -> None:
+    assert percent(mean_score(table)) == said

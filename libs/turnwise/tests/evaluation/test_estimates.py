@@ -168,6 +168,22 @@ def test_a_sure_difference_is_shown_and_none_is_not() -> None:
     assert not paired_bootstrap(old, old).shown and paired_bootstrap(old, old).p_value == 1.0
 
 
+@pytest.mark.parametrize(("tasks", "shown"), [(2, False), (4, False), (5, False), (8, True)])
+def test_few_tasks_show_nothing_however_alike_they_rise(tasks: int, shown: bool) -> None:
+    found = paired_bootstrap(table(*[[0.0]] * tasks), table(*[[1.0]] * tasks))
+    assert found.p_value == pytest.approx(2.0 ** (1 - tasks), rel=0.2)
+    assert found.shown is shown and found.low == 1.0
+
+
+def test_a_difference_of_chance_is_shown_as_seldom_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    shown = 0
+    for seed in range(200):
+        old, new = (table(*rng.normal(size=(4, 1)).tolist()) for _ in "12")
+        shown += paired_bootstrap(old, new, seed=seed, draws=500).shown
+    assert shown <= 20
+
+
 def test_lost_attempts_widen_what_the_difference_could_be() -> None:
     found = paired_bootstrap(table([1.0, None], [0.0, 0.0]), table([1.0, 1.0], [0.0, None]))
     assert (found.mean, found.worst, found.best) == (0.0, 0.0, 0.5)

@@ -8,9 +8,13 @@ tell the policy are replaced by their numbers.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
+import os
 import re
-from collections.abc import Iterable
+import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +27,7 @@ from turnwise.gateway import Record
 from turnwise.testing import ScriptedEngine, byte_tokenizer, call, encode
 
 CORPUS = Path(__file__).parent / "corpus"
-LONG, LONG_DESCRIPTION = 100, 40
+LONG, LONG_TOLD = 100, 40
 _SIGNED = re.compile(r"(?<![0-9a-z])((?:[0-9a-f]+_){1,2})([0-9a-f]{16})\b")
 # Counts of a prompt are of the texts before they were shortened.
 _VARIES = ("created", "created_at", "prompt_tokens", "input_tokens", "total_tokens")
@@ -41,6 +45,12 @@ SAYS = (
     _look("the pond"),
     "Grass.",
 )
+CODES = (
+    THINKS + """I look around.\n<code>\nprint(look('the "café"', 2))\n</code>""",
+    """Both sides.\n<code>\nprint(look("north", 2))\nprint(look("south", 10))\n</code>""",
+    """<code>\nprint(look("the pond", 2))\n</code>""",
+    """<code>\nfinal_answer("Grass.")\n</code>""",
+)
 ENDS_BY_CALL = (*SAYS[:-1], call("final_answer", answer="Grass."))
 SENDS_A_SCOUT = (
     call("look", input="Look north."),
@@ -55,10 +65,11 @@ class Play:
     """One agent on one script.
 
     Attributes:
-        client: The function of `tests/gateway_clients/drive.py`, or a command.
+        client: The function of `tests/gateway_clients/drive.py`, or the name of a command.
         stream: Whether it asks for events.
         lose: The number of a request whose answer never arrives; None for none.
         says: What the policy says, turn by turn.
+        stops: Whether a turn ends with a stop string, in place of the policy's own end.
         segments: The turns of each segment that must come of it.
     """
 
@@ -66,6 +77,7 @@ class Play:
     stream: bool = False
     lose: int | None = None
     says: tuple[str, ...] = SAYS
+    stops: bool = False
     segments: tuple[tuple[int, ...], ...] = ((0, 1, 2, 3),)
 
     @property
@@ -77,7 +89,7 @@ class Play:
         """The script with log-probs that tell every token apart."""
         made = []
         for turn, text in enumerate(self.says):
-            ids = [*encode(text), byte_tokenizer().eos_token_id]
+            ids = [*encode(text), *([] if self.stops else [byte_tokenizer().eos_token_id])]
             made.append(reply(ids, logprobs=[-(turn + 1) / (k + 2) for k in range(len(ids))]))
         return made
 
@@ -93,13 +105,14 @@ def _runs(name: str, **arguments: str) -> tuple[str, ...]:
 
 def _plays() -> Iterable[Play]:
     apart: dict[str, Any] = {
-        # Its history shows calls and results as text: no turn comes back as it was said.
-        "smolagents": {"says": ENDS_BY_CALL, "segments": ((0,), (1,), (2,), (3,))},
+        "smolagents": {"says": ENDS_BY_CALL},
+        "smolagents_code": {"says": CODES, "stops": True},
         "agents_scout": {"says": SENDS_A_SCOUT, "segments": ((0, 3), (1, 2))},
     }
     for client in (
         "openai_chat", "openai_responses", "anthropic_messages", "agents_chat", "agents_responses",
         "agents_scout", "langgraph", "pydantic_ai_chat", "pydantic_ai_messages", "smolagents",
+        "smolagents_code",
     ):  # fmt: skip
         yield Play(client=client, lose=1, **apart.get(client, {}))
         yield Play(client=client, stream=True, **apart.get(client, {}))
@@ -123,6 +136,25 @@ COMMANDS = (
         says=_runs("bash", command="echo {}", description="Says it."),
         segments=((0, 1, 2),),
     ),
+    Play(
+        client="claude",
+        stream=True,
+        # It fills in what the schema of Edit has a default for.
+        says=(
+            *_runs("Bash", command="echo {}", description="Says it.")[:2],
+            call("Edit", file_path="none", old_string="grass", new_string="hay"),
+            "Grass.",
+        ),
+    ),
+    Play(
+        client="mini",
+        says=(
+            *_runs("bash", command="echo {}")[:2],
+            "No call: this turn is left out of the history.",
+            call("bash", command="echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo Grass."),
+        ),
+        segments=((0, 1, 2), (3,)),
+    ),
 )
 
 
@@ -133,7 +165,7 @@ def check(play: Play, record: Record, engine: ScriptedEngine) -> None:
     assert record.counts["replays"] == (play.lose is not None)
     found = record.samples()
     assert found.dropped == () and len(found.samples) == len(play.segments)
-    assert sum(sample.weight for sample in found.samples) == 1
+    assert math.isclose(sum(sample.weight for sample in found.samples), 1)
     for sample, turns in zip(found.samples, play.segments, strict=True):
         trained = sample.loss_mask == 1
         ids = [token for turn in turns for token in replies[turn].ids]
@@ -143,6 +175,38 @@ def check(play: Play, record: Record, engine: ScriptedEngine) -> None:
         for before, after in zip(turns, turns[1:], strict=False):
             seen = [*engine.calls[before].prompt_ids, *replies[before].ids]
             assert engine.calls[after].prompt_ids[: len(seen)].tolist() == seen
+
+
+async def drive(
+    python: Path | str, script: Path, urls: Mapping[str, tuple[Play, str]], home: Path
+) -> dict[str, dict[str, Any]]:
+    """What became of agents that asked at these URLs, by the same names; they share a process.
+
+    Args:
+        python: An interpreter that has their libraries.
+        script: `tests/gateway_clients/drive.py`.
+        urls: Without `/v1`.
+        home: A folder to be at home in.
+
+    Raises:
+        RuntimeError: the process failed, with what it said.
+    """
+    jobs = [
+        {"name": name, "client": play.client, "stream": play.stream, "url": url, "deadline_s": 120}
+        for name, (play, url) in urls.items()
+    ]
+    process = await asyncio.create_subprocess_exec(
+        python,
+        script,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "NO_PROXY": "127.0.0.1"},
+    )
+    out, err = await process.communicate(json.dumps(jobs).encode())
+    if process.returncode:
+        raise RuntimeError(err.decode())
+    return {row["name"]: row for row in map(json.loads, out.splitlines())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,12 +333,14 @@ def signed(value: Any, known: dict[str, str]) -> Any:
 
 def _short(value: Any, texts: dict[str, str], long: int = LONG) -> Any:
     if isinstance(value, dict):
+        if value.get("role") == "assistant":
+            return value
         return {
-            key: _short(one, texts, LONG_DESCRIPTION if key == "description" else LONG)
+            key: _short(one, texts, LONG_TOLD if key in ("description", "system") else long)
             for key, one in value.items()
         }
     if isinstance(value, list):
-        return [_short(one, texts) for one in value]
+        return [_short(one, texts, long) for one in value]
     if isinstance(value, str) and len(value) > long:
         return texts.setdefault(value, f"(text {len(texts)} of {len(value)} characters)")
     return value

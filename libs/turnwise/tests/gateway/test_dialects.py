@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.responses import read
 from turnwise.testing import call, decode, fail, say
 
@@ -155,7 +157,11 @@ async def test_a_function_of_a_namespace_is_called_by_both_names_and_known_again
         assert status == 200 and len(client.record.samples().samples) == 1
         first, second = (decode(made.prompt_ids) for made in client.engine.calls)
         assert "agents__look agents__stop look" in first and text in second
-        (shown,) = [tool for tool in read(body).tools if tool["function"]["name"] == "agents__look"]
+        (shown,) = [
+            tool
+            for tool in read(body, Bodies()).tools
+            if tool["function"]["name"] == "agents__look"
+        ]
         assert shown["function"]["description"] == "Others.\n\nLooks."
 
 
@@ -226,6 +232,44 @@ async def test_counted_tokens_are_those_of_the_next_prompt() -> None:
         await client.post("messages", {**body, "max_tokens": 9})
         (made,) = client.engine.calls
         assert json.loads(data) == {"input_tokens": len(made.prompt_ids)}
+
+
+@pytest.mark.parametrize(
+    ("path", "signs"),
+    [
+        ("chat/completions", [": waiting for the policy"] * 4),
+        ("messages", ["event: ping"] * 4),
+        ("responses", ["event: response.created", *["event: response.in_progress"] * 4]),
+    ],
+)
+async def test_a_stream_that_waits_says_so_again_and_again_in_its_dialects_way(
+    path: str, signs: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving("late", keepalive_s=0.001) as client:
+        heard, sample = asyncio.Event(), client.engine.generate
+
+        async def held(*args: Any, **named: Any) -> Any:
+            await heard.wait()
+            return await sample(*args, **named)
+
+        monkeypatch.setattr(client.engine, "generate", held)
+        body = {"messages": [USER], "input": "x", "stream": True, "max_tokens": 9}
+        async with client.http.post(f"{client.url}/v1/{path}", json=body) as answer:
+            said: list[str] = []
+            while sum(line in signs for line in said) < len(signs):
+                said.append((await answer.content.readline()).decode().rstrip())
+            assert [line for line in said if line[:1] in ("e", ":")] == signs
+            heard.set()
+            rest = await answer.content.read()
+        assert rest.count(b"late")
+        if path == "responses":
+            made = [*events("\n".join(said).encode()), *events(rest)]
+            assert [event["sequence_number"] for event in made] == [*range(len(made))]
+            assert sum(event["type"] == "response.created" for event in made) == 1
+            heads = [event["response"] for event in made if "response" in event]
+            assert {(one["id"], one["created_at"]) for one in heads} == {
+                (made[-1]["response"]["id"], made[-1]["response"]["created_at"])
+            }
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "messages", "responses"])

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from aiohttp import web
 from turnwise.engine import GrammarRefused
 from turnwise.engine.scripted import Reply
 from turnwise.engine.sglang import SGLangEngine
-from turnwise.gateway import fields
+from turnwise.gateway import Bounds, fields
 from turnwise.testing import byte_policy, call, decode, encode, reply, say
 from turnwise.testing.servers import Call, FakeSGLang, Turn
 
@@ -45,6 +46,15 @@ async def test_a_field_that_is_refused_is_so_in_every_dialect(path: str, name: s
         )
         assert status == 400 and f"{name}: " in json.loads(data)["error"]["message"]
         assert client.engine.calls == []
+
+
+def refused(message: str) -> Any:
+    """SGLang's refusal of every request."""
+
+    async def refuse(request: Any, honest: Any) -> web.Response:
+        return web.json_response({"error": {"message": message}}, status=400)
+
+    return lambda call: refuse
 
 
 async def stopped(client: Client, path: str, **fields: Any) -> Any:
@@ -153,6 +163,13 @@ async def test_a_turn_under_a_grammar_is_served_and_not_trained(
         assert client.record.metrics()["constrained_turns"] == 1
 
 
+async def test_a_turn_under_a_grammar_is_trained_where_that_is_asked_for() -> None:
+    async with serving("{}", bounds=Bounds(constrained="train")) as client:
+        client.engine.takes_grammar = True
+        await stopped(client, "chat/completions", response_format={"type": "json_object"})
+        assert trained(client) == ["{}<|im_end|>"]
+
+
 @pytest.mark.parametrize(
     ("path", "choice", "tool"),
     [
@@ -199,11 +216,6 @@ async def test_sglang_is_told_of_stop_strings_and_schemas_and_may_refuse_them() 
     async def one(sent: Call) -> Turn:
         return Turn(encode("ok"), [-1.0, -1.0])
 
-    async def refuse(request: Any, honest: Any) -> Any:
-        from aiohttp import web
-
-        return web.json_response({"error": {"message": "bad schema"}}, status=400)
-
     async with FakeSGLang(one) as server:
         engine = SGLangEngine(server.url, sampling={"stop": "own"})
         policy = byte_policy(engine)
@@ -217,9 +229,30 @@ async def test_sglang_is_told_of_stop_strings_and_schemas_and_may_refuse_them() 
             await client.chat([USER])
             plain = server.calls[1].body["sampling_params"]
             assert plain["stop"] == "own" and "json_schema" not in plain
-            server.misbehave = lambda call: refuse
+            server.misbehave = refused("Failed to compile json grammar: bad schema")
             status, _, data = await client.post(
                 "chat/completions", {"messages": [USER, USER], **schema}
             )
             assert status == 400 and b"bad schema" in data and client.record.failure is None
+        await engine.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "status"), [("Aborted by AbortReq.", 410), ("the input is too long", 503)]
+)
+async def test_what_else_sglang_refuses_beside_a_schema_is_not_the_clients_fault(
+    said: str, status: int
+) -> None:
+    async def one(sent: Call) -> Turn:
+        raise AssertionError
+
+    async with FakeSGLang(one) as server, serving("never") as client:
+        engine = SGLangEngine(server.url)
+        client.record.policy = byte_policy(engine)
+        server.misbehave = refused(said)
+        schema = {"response_format": {"type": "json_object"}}
+        found, _, _ = await client.post("chat/completions", {"messages": [USER], **schema})
+        assert found == status
+        assert client.record.aborted is (status == 410)
+        assert (client.record.failure is not None) is (status == 503)
         await engine.close()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from turnwise.episode import Boundary, Limit
 from turnwise.gateway import Bounds, chat
+from turnwise.gateway.bodies import Bodies
 from turnwise.rollout import derive_seed
 from turnwise.testing import call, decode, fail, reply, say
 
@@ -167,7 +168,7 @@ async def test_a_marked_retry_joins_a_turn_whose_first_client_still_waits() -> N
 
 async def test_an_answer_that_was_cut_comes_again_for_an_unmarked_request_streamed_or_not() -> None:
     async with serving("one") as client:
-        given = await client.record.ask(chat.read({"messages": [USER], "stream": True}))
+        given = await client.record.ask(chat.read({"messages": [USER], "stream": True}, Bodies()))
         given.lost("the stream was cut")
         assert (await client.chat([USER]))["content"] == "one"
         assert len(client.engine.calls) == 1 and trained(client) == ["one<|im_end|>"]
@@ -196,7 +197,7 @@ async def test_a_stream_whose_connection_breaks_comes_again_without_sampling() -
 
 async def test_a_history_that_holds_a_turn_whose_stream_was_cut_goes_on_behind_it() -> None:
     async with serving("one", "two") as client:
-        given = await client.record.ask(chat.read({"messages": [USER], "stream": True}))
+        given = await client.record.ask(chat.read({"messages": [USER], "stream": True}, Bodies()))
         given.lost("the stream was cut")
         assert client.record.samples().dropped[0].reason == "undelivered"
         await client.chat([USER, {"role": "assistant", "content": "one"}, USER])

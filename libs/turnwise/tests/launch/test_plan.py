@@ -142,6 +142,9 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         ("--model.name qwen3-4b", "unknown model of slime 'qwen3-4b'; did you mean 'qwen3-4B'?"),
         ("--ray.address 10.0.0.1:6379", "address: must be the address of the Jobs API"),
         ("--ray.env-vars.WANDB_API_KEY abc", "WANDB_API_KEY looks like a secret"),
+        ("--patienc 3", "did you mean 'patience'?"),
+        ("--takover", "did you mean 'takeover'?"),
+        ("--env airline", "--env: is an option of the method: --tau.env"),
         ("--rays.address x", "unknown section 'rays'; did you mean 'ray'?"),
         ("--tau.env", "--tau.env: takes one value, found none"),
         ("--tau.user.strategy lmm", "--tau.user.strategy: "),
@@ -161,6 +164,8 @@ def test_what_cannot_work_is_refused_with_the_mend(
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
+        ("eps-clip =", "eps-clp =", ": [grpo] unknown flag of slime 'eps-clp'; did you mean"),
+        ("[grpo]", '[grpo]\nenv = "retail"', "[grpo] env: is an option of [tau], the method"),
         ("[grpo]", "[grop]", "unknown section [grop]; did you mean 'grpo'?"),
         ("\n[model]", "grpo = 3\n[model]", "grpo: must be a section, [grpo]"),
         ("eps-clip = 0.2", "num-rollout = 3", "num-rollout stands in [rollout] and in [grpo]"),

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from turnwise.command import PreflightError
-from turnwise.launch.resume import starting_point
+from turnwise.launch.resume import made_again, starting_point
 
 
 @pytest.fixture
@@ -51,6 +51,20 @@ def test_a_folder_with_a_checkpoint_is_resumed_at_its_iteration(tmp_path: Path) 
     (tmp_path / "latest_checkpointed_iteration.txt").write_text("19\n")
     (tmp_path / "iter_0000019").mkdir()
     assert starting_point(str(tmp_path), "/ref") == f"resumes from --load {tmp_path}, iteration 19"
+
+
+def test_steps_after_the_checkpoint_are_said_to_be_lost(tmp_path: Path) -> None:
+    load, folder = tmp_path / "ckpt", tmp_path / "run"
+    load.mkdir()
+    folder.mkdir()
+    assert made_again(str(load), folder) == made_again(None, folder) == ""
+    (load / "latest_checkpointed_iteration.txt").write_text("1")
+    assert made_again(str(load), folder) == ""
+    rows = [f'{{"kind": "train", "step": {step}}}\n' for step in (1, 2, 3, 4)]
+    for count, said in ((2, ""), (3, "step 3"), (4, "steps 3 to 4")):
+        (folder / "metrics.jsonl").write_text("".join(rows[:count]))
+        found = made_again(str(load), folder)
+        assert found == (f"; lost and made again: {said}" if said else "")
 
 
 def test_a_tracker_that_names_what_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ from turnwise.config import ConfigError
 from turnwise.launch import bundle, ray_job, run, start, status, stop
 from turnwise.launch.__main__ import control
 from turnwise.launch.bundle import write_bundle
+from turnwise.launch.engines import check_engines
 from turnwise.launch.head import free_ports, node_environment, start_head, token_of
-from turnwise.launch.preset import RayConfig
+from turnwise.launch.plan import make_plan
+from turnwise.launch.preset import RayConfig, read_run
 from turnwise.launch.processes import Process, identify, is_alive
 from turnwise.launch.record import Head, LaunchRecord, hostname, read_record, write_record
 
@@ -137,6 +139,30 @@ def test_a_reference_that_is_not_there_stops_before_a_head_is_started(
     with pytest.raises(PreflightError, match="--ref-load /gone: does not exist"):
         run(file, ["--ref-load", "/gone"], run_dir=tmp_path / "runs/one", out=io.StringIO())
     assert not (tmp_path / "runs").exists()
+
+
+def test_models_that_slime_would_serve_on_the_same_ports_are_refused_before_the_start(
+    file: Path, tmp_path: Path
+) -> None:
+    engines = tmp_path / "engines.yaml"
+    flags = ["--sglang-config", str(engines)]
+    group = "server_groups: [{worker_type: regular, num_gpus: 1, overrides: {OVERRIDES}}]"
+    entry = f"  - name: MODEL # port: 1\n    {group}\n"
+
+    def write(**overrides: str) -> None:
+        entries = (
+            entry.replace("MODEL", name).replace("OVERRIDES", said)
+            for name, said in overrides.items()
+        )
+        engines.write_text("sglang:\n" + "".join(entries))
+
+    write(policy="", base="nccl_port: 24001", judge="port: 24000, nccl_port: 24002")
+    with pytest.raises(PreflightError, match="give policy and base the same ports") as error:
+        run(file, flags, run_dir=tmp_path / "runs/a", out=io.StringIO())
+    assert "dist_init_addr: '127.0.0.1:24002'" in str(error.value)
+    assert not (tmp_path / "runs/a").exists()
+    write(policy="", base="port: 24010", judge="port: 24000")
+    check_engines(make_plan(read_run(file, flags), run_dir=tmp_path))
 
 
 def test_a_cluster_that_does_not_answer_is_a_failed_run_that_can_be_started_again(

@@ -70,10 +70,13 @@ def test_a_method_without_tools_or_users_trains_from_command_to_report(
 def test_a_resumed_run_keeps_the_options_that_it_was_started_with(
     run: Callable[..., int], method: type[Letters], tmp_path: Path
 ) -> None:
-    assert run("--seed", "7") == 0
+    assert run("--seed", "7", "--lr-decay-style", "linear") == 0
     with pytest.raises(ConfigError, match="--lr is 0.5, the run in .* started with 0.001"):
         run("--resume", "--lr", "0.5")
-    assert run("--resume", "--num-rollout", "3", "--letters", "AZ") == 0
+    longer = ("--resume", "--num-rollout", "3", "--letters", "AZ")
+    with pytest.raises(ConfigError, match="began with 2, over which its learning rate falls"):
+        run(*longer)
+    assert run(*longer, "--override-opt-param-scheduler") == 0
     steps = [row["step"] for row in rows(tmp_path / "run") if row["kind"] == "train"]
     assert steps == [1, 2, 3]
     assert method.opened == method.closed

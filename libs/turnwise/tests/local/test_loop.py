@@ -22,6 +22,7 @@ from turnwise.local.experiment import open_experiment
 from turnwise.local.loop import Interrupted, train
 from turnwise.local.options import TrainOptions
 from turnwise.local.policy import LoadedPolicy
+from turnwise.local.record import Recorder
 from turnwise.local.trainer import prompt_order
 from turnwise.rollout import Rollout
 from turnwise.rows import Row
@@ -98,7 +99,7 @@ async def test_what_a_method_has_compared_is_paired_like_the_score_and_its_curve
     assert str(found.compared["absent"]) == "not known"
     [curve] = found.tables
     assert [(row[0], *row[2:]) for row in curve.rows] == [("long", "2", "0"), ("short", "1", "0")]
-    assert "After training, by length: long " in found.text()
+    assert "After training, by length: long " in found.text() and "(1 task)" in found.text()
     assert rows(folder, "train")[0]["waiting_s"] >= 0
 
 
@@ -265,6 +266,19 @@ async def test_an_interrupt_during_an_evaluation_is_not_lost(
 
     with pytest.raises(Interrupted, match="evaluation"):
         await start(method=letters(interrupt), num_rollout=steps)
+
+
+async def test_an_interrupt_while_a_run_concludes_takes_its_verdict_away_no_more(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summarise = Recorder.summarise
+
+    def interrupted(*given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return summarise(*given)
+
+    monkeypatch.setattr(Recorder, "summarise", interrupted)
+    assert read_summary(await start(num_rollout=1)) is not None
 
 
 async def test_an_evaluation_that_an_interrupt_prevented_is_made_up(

@@ -14,7 +14,15 @@ import pytest
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
 from turnwise.run.folder import RunFolder, require_space, write_whole
-from turnwise.run.summary import Change, EvalSummary, Measure, Summary, read_summary, write_summary
+from turnwise.run.summary import (
+    Change,
+    EvalSummary,
+    Measure,
+    Summary,
+    needed_errors,
+    read_summary,
+    write_summary,
+)
 from turnwise.trials import Estimate
 
 
@@ -56,6 +64,10 @@ def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--run-dir .*file.*: Not a directory"):
         RunFolder.create(tmp_path / "file" / "run", "tau", {})
+    with pytest.raises(ConfigError, match=r"--run-dir .*file: is a file; name a folder"):
+        RunFolder.create(tmp_path / "file", "tau", {})
+    with pytest.raises(ConfigError, match=r"file: is a file; name the folder of a run"):
+        RunFolder.open(tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -135,6 +147,18 @@ def summary(mean: float, stderr: float) -> Summary:
         coverage=1.0,
         claim=("Held out.",),
     )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "needed"), [(4, 9.22), (5, 6.62), (10, 4.09), (47, 3.17), (10_000, 3.0)]
+)
+def test_a_rise_over_few_tasks_must_be_as_rare_as_one_over_many(tasks: int, needed: float) -> None:
+    # Quantiles of Student's t at the normal distribution's chance of 3 standard errors.
+    assert needed_errors(tasks) == pytest.approx(needed, rel=0.1)
+    difference = Estimate(0.4, 0.1, tasks, 2 * tasks)
+    made = msgspec.structs.replace(summary(0.4, 0.1), difference=difference)
+    assert made.learned is (needed < 4)
+    assert made.learned or "No rise is shown" in made.verdict()
 
 
 @pytest.mark.parametrize(

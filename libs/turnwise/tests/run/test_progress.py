@@ -54,3 +54,5 @@ def test_text_in_brackets_and_colons_is_said_as_it_is() -> None:
     progress = ProgressDisplay(1, console=Console(file=stream, width=20))
     progress.say("[bold]user :smile: said[/] and more than twenty characters")
     assert stream.getvalue() == "[bold]user :smile: said[/] and more than twenty characters\n"
+    progress.say("task \x1b]0;title\x07")
+    assert stream.getvalue().endswith("task \\x1b]0;title\\x07\n")

@@ -224,3 +224,17 @@ def test_the_thread_writes_until_the_block_ends(tmp_path: Path, registry: Regist
         assert first is not None and first.state == "running"
     last = read_status(tmp_path)
     assert last is not None and last.state == "ended"
+
+
+def test_an_interrupt_while_the_last_look_ends_leaves_no_run_under_way(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):  # noqa: SIM117
+        with StatusWriter(tmp_path, backend="local", registry=registry):
+            monkeypatch.setattr(threading.Thread, "join", interrupted)
+    monkeypatch.undo()
+    found = read_status(tmp_path)
+    assert found is not None and found.state == "ended"

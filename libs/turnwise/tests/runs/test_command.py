@@ -17,6 +17,7 @@ from turnwise.run.status import NAME, read_status
 from turnwise.run.watching import StatusWriter
 from turnwise.runs import asking
 from turnwise.runs.command import runs
+from turnwise.runs.told import headline
 
 from runs.answering import answering
 
@@ -123,7 +124,7 @@ def test_a_change_without_a_value_is_refused(run_dir: Path, words: list[str], ca
 
 
 def test_the_status_says_who_waits_for_what(run_dir: Path, capsys: Any) -> None:
-    with playing("4/0/1", "4/0", "retail/12"), waiting("turn 2"), waiting("user"):
+    with playing("4/0/1", "4/0", "retail/12\x1b[2J"), waiting("turn 2"), waiting("user"):
         with answering(run_dir) as run:
             run.writer.stage("step 4")
             run.writer.tick()
@@ -132,7 +133,8 @@ def test_the_status_says_who_waits_for_what(run_dir: Path, capsys: Any) -> None:
             assert call("status", run_dir) == 0
     said = capsys.readouterr().out
     assert "paused on local, process" in said and "after step 3, step 4 for" in said
-    assert "retail/12" in said and "turn 2 " in said and "> user " in said
+    assert r"retail/12\x1b[2J" in said and "turn 2 " in said and "> user " in said
+    assert "\x1b[2J" not in said, "a terminal would obey the name of a task"
     assert "requests" in said and "pause" in said
 
 
@@ -150,6 +152,21 @@ def test_stacks_are_printed(run_dir: Path, capsys: Any) -> None:
     with answering(run_dir):
         assert call("status", run_dir, "--stacks") == 0
     assert "thread MainThread" in capsys.readouterr().out
+
+
+def test_a_run_that_has_ended_says_when_and_one_that_went_silent_says_that(run_dir: Path) -> None:
+    with answering(run_dir):
+        pass
+    status = read_status(run_dir)
+    assert status is not None
+    ended = msgspec.structs.replace(status, at=1_000_000.0, settled=24)
+    said = headline(ended, 1_000_300.0)
+    assert said.startswith("ended at 1970-01-12 13:46:40 UTC, 5 min ago, on local, process ")
+    assert said.endswith(": after step 3; 24 episodes ended") and "0.0 s" not in said
+    silent = msgspec.structs.replace(ended, state="running")
+    assert headline(silent, 1_000_300.0).endswith(
+        "as of 5 min ago, and nothing since: it has ended or can't write"
+    )
 
 
 def test_runs_are_listed_with_what_they_do(tmp_path: Path, capsys: Any) -> None:

@@ -84,6 +84,9 @@ async def test_a_run_leaves_the_rows_and_traces_of_a_local_one(
     await evaluate(arguments, 0)
     await train(arguments, source, 0)
     await evaluate(arguments, 0)
+    arguments.rollout_function_path = (
+        "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
+    )
     await train(arguments, source, 1)
     await evaluate(arguments, 1)
     found = written(folder)
@@ -91,6 +94,8 @@ async def test_a_run_leaves_the_rows_and_traces_of_a_local_one(
     trains = [row for row in found if isinstance(row, TrainRow)]
     assert [row.step for row in evals] == [0, 1, 2]
     assert [row.step for row in trains] == [1, 2]
+    # Nobody waits for the longest of a step where steps overlap.
+    assert trains[0].waiting_s is not None and trains[1].waiting_s is None
     assert [row.dataset for row in evals] == ["parcels"] * 3
     first = trains[0]
     assert first.coverage == first.ledger["finished"] / first.ledger["started"]

@@ -62,15 +62,16 @@ async def test_credit_of_a_segment_is_in_its_own_sample_as_on_the_local_backend(
     group = await generate_and_rm_group(arguments, rows(3, 5, 7), PARAMS)
     assert dynamic_filter(arguments, group).keep
     data = to_train_data(arguments, [group])
-    credit = credit_advantages([(0.0, 3.0), (0.0, 5.0), (0.0, 7.0)])
+    credit = credit_advantages([(None, 3.0), (None, 5.0), (None, 7.0)])
     assert data["rewards"] == pytest.approx(np.concatenate(credit).tolist())
     flat = [one for member in reversed(group) for one in reversed(member)]
     _, turned = post_process_rewards(arguments, flat)
     assert turned == pytest.approx(data["rewards"][::-1])
     plain = args(turnwise=arguments.turnwise, rewards_normalization=False)
     assert post_process_rewards(plain, flat)[1] == [8.0, 1.0, 6.0, 1.0, 4.0, 1.0]
-    for one in flat:
+    for one in flat[::2]:
         one.metadata["turnwise_credit"][1] = 0.5
+    assert not any("turnwise_credit" in one.metadata for one in flat[1::2])
     assert dynamic_filter(arguments, group).reason == "zero_std_1.0"
 
 

@@ -37,7 +37,7 @@ class Credited(TwoSegments):
 
     async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
         episode = await super().run(rollout, policy)
-        return replace(episode, score=1.0, credit=(0.0, float(rollout.task)))
+        return replace(episode, score=1.0, credit=(None, float(rollout.task)))
 
 
 class Broken(TwoSegments):

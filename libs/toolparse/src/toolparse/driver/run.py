@@ -23,6 +23,7 @@ from toolparse.grammars.grammar import (
     LONGEST_STOP,
     SPACE,
     WAIT,
+    Ahead,
     Fault,
     Grammar,
     Repaired,
@@ -31,9 +32,11 @@ from toolparse.grammars.grammar import (
 from toolparse.result.messages import message
 from toolparse.result.model import Call, Error, Parsed, Source
 from toolparse.scan.find import find_any
+from toolparse.scan.pairs import begun
 
 if TYPE_CHECKING:
     from toolparse.driver.tools import ToolSet
+    from toolparse.scan.pairs import Quiet
 
 # The nearest tool name is looked for in so many errors of a text.
 _HINTS: Final = 16
@@ -43,8 +46,10 @@ class Run:
     """The state of one parse."""
 
     __slots__ = (
+        "ahead",
         "attempts",
         "begins",
+        "blank",
         "choice",
         "cut",
         "data",
@@ -63,6 +68,7 @@ class Run:
         "markup",
         "pos",
         "never_closed",
+        "quiet",
         "reasoning",
         "section",
         "section_calls",
@@ -95,6 +101,12 @@ class Run:
         self.max_calls = max_calls
         self.validate = validate
         self.pos = 0
+        # What `Grammar.ahead` found last, by close tags.
+        self.ahead: dict[tuple[bytes, ...], Ahead] = {}
+        # What `scan_call` left for the next call.
+        self.quiet: Quiet = {}
+        # Where the white space that was walked over last begins and ends.
+        self.blank: Span = (0, 0)
         self.attempts: list[Call] = []
         self.errors: list[Error] = []
         self.executable = 0
@@ -163,11 +175,21 @@ class Run:
 
     def at_start(self, at: int) -> bool:
         """Whether only white space and reasoning stand before `at`."""
-        data = self.data
-        end = at
-        while end and data[end - 1] in SPACE:
-            end -= 1
+        end = self.before_space(at)
         return end == 0 or end == self.begins
+
+    def before_space(self, end: int) -> int:
+        """The end of what stands before the white space that ends at `end`."""
+        data = self.data
+        start, stop = self.blank
+        at = end
+        while at and data[at - 1] in SPACE:
+            if start < at <= stop:
+                at = start
+            else:
+                at -= 1
+        self.blank = (at, end)
+        return at
 
     def held(self) -> int:
         """The end of the text without a tail that may become a stop token."""
@@ -185,8 +207,7 @@ class Run:
         data = self.data
         n = end
         while True:
-            while end and data[end - 1] in SPACE:
-                end -= 1
+            end = self.before_space(end)
             if not end or data[end - 1] not in LAST_BYTES:
                 break
             token = next((t for t in self.grammar.stops if data.endswith(t, 0, end)), None)
@@ -211,7 +232,7 @@ class Run:
                 self.pos = self.think_from = start + len(open_tag)
                 self.in_think, self.think_closes = True, (close_tag,)
                 return True
-            if not final and open_tag.startswith(bytes(data[start:n][: len(open_tag)])):
+            if not final and begun(open_tag, data, start, n):
                 return False
         return True
 

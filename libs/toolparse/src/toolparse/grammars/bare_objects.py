@@ -14,6 +14,7 @@ from toolparse.grammars.grammar import NEED_MORE, Fault, Written, skip_space
 from toolparse.grammars.tagged_json import TaggedJson, json_fault
 from toolparse.result.model import Parsed, Source
 from toolparse.scan.json_value import json_value
+from toolparse.scan.pairs import begun
 
 
 class BareObjects(TaggedJson):
@@ -76,7 +77,7 @@ class BareObjects(TaggedJson):
         if at >= n and not final:
             return NEED_MORE
         if not data.startswith(self.separator, at, n):
-            partial = not final and self.separator.startswith(bytes(data[at:n]))
+            partial = not final and begun(self.separator, data, at, n)
             return NEED_MORE if partial else -2
         start = skip_space(data, at + len(self.separator), n)
         if start >= n and not final:

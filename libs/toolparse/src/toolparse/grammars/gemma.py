@@ -20,6 +20,7 @@ from toolparse.grammars.grammar import (
 )
 from toolparse.scan.json_value import json_value
 from toolparse.scan.literals import Bad, Cut
+from toolparse.scan.pairs import begun
 
 MAX_DEPTH = 128
 CALL = b"call:"
@@ -247,7 +248,6 @@ class _Reader:
             if number in (float("inf"), float("-inf")):
                 raise Bad(pos, "too_long")
             return number, found.end()
-        rest = bytes(data[pos : self.n])
-        if any(word.startswith(rest) for word in (*_WORDS, self.quote, b"-")):
+        if any(begun(word, data, pos, self.n) for word in (*_WORDS, self.quote, b"-")):
             raise Cut
         raise Bad(pos, "bad_literal")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from toolparse.result.model import Parsed, Source
 from toolparse.scan.find import find_any
@@ -126,6 +126,18 @@ class Grammar:
         Looks from `start` on; close tags and tags around text count from `offset` on, the
         place of the fault, for before it they stand in what was read.
         """
+        known = run.ahead.get(closes)
+        if known is not None and known.holds(start, offset, n, final):
+            return known.found
+        found = self.looked_ahead(run, start, offset, n, final, closes)
+        if found[0] != WAIT:
+            run.ahead[closes] = Ahead(start, offset, n, final, found)
+        return found
+
+    def looked_ahead(
+        self, run: Run, start: int, offset: int, n: int, final: bool, closes: tuple[bytes, ...]
+    ) -> tuple[int, int]:
+        """`ahead`, by looking."""
         data = run.data
         # The format may have more grammars than the one whose block this is.
         whole = run.grammar
@@ -176,6 +188,26 @@ class Grammar:
     def spell(self, arguments: Mapping[str, Any]) -> str:
         """The arguments as they stand inside the text of `write`."""
         return json.dumps(arguments, ensure_ascii=False)
+
+
+class Ahead(NamedTuple):
+    """What `Grammar.ahead` found, so that no text is looked through from each of its openers."""
+
+    start: int
+    offset: int
+    n: int
+    final: bool
+    found: tuple[int, int]
+
+    def holds(self, start: int, offset: int, n: int, final: bool) -> bool:
+        """Whether a look from there finds the same."""
+        at = self.found[0]
+        return (
+            (n, final) == (self.n, self.final)
+            and self.start <= start
+            and self.offset <= offset
+            and (at < 0 or max(start, offset) <= at)
+        )
 
 
 class Fault:

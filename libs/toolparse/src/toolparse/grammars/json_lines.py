@@ -14,6 +14,7 @@ from toolparse.grammars.grammar import NEED_MORE, Fault, Written, skip_space
 from toolparse.grammars.json_list import TaggedArray
 from toolparse.grammars.tagged_json import json_fault
 from toolparse.scan.json_value import json_value
+from toolparse.scan.pairs import begun
 
 
 class JsonLines(TaggedArray):
@@ -32,7 +33,7 @@ class JsonLines(TaggedArray):
         found: list[tuple[int, int]] = []
         start = pos = skip_space(data, pos, n)
         while not data.startswith(self.close, pos, n):
-            if self.close.startswith(bytes(data[pos:n])):
+            if begun(self.close, data, pos, n):
                 return self.unclosed(run, at, n, final)
             if data[pos] != 0x7B and not found:
                 after = self.mention(run, pos, n, final, (self.close,))

@@ -18,6 +18,7 @@ from toolparse.grammars.tagged_json import json_fault
 from toolparse.repair import json_text
 from toolparse.scan.find import find_any
 from toolparse.scan.json_value import json_value
+from toolparse.scan.pairs import begun
 
 
 class TaggedArray(Grammar):
@@ -85,7 +86,7 @@ class TaggedArray(Grammar):
         end = offset
         if self.close:
             if not data.startswith(self.close, after, n):
-                if self.close.startswith(bytes(data[after:n])):
+                if begun(self.close, data, after, n):
                     return self.unclosed(run, at, n, final)
                 kind = "bad_json" if data[after] in b"]}" else "extra_data"
                 return self.broken(run, at, pos, after, n, final, Fault(kind, after))
@@ -176,7 +177,7 @@ class Mistral(TaggedArray):
         named = self.NAMED.match(data, at + len(self.open), n)
         if named is None:
             return super().begins(data, at, n)
-        if self.ARGS.startswith(bytes(data[named.end() : n][: len(self.ARGS)])):
+        if self.ARGS.startswith(bytes(data[named.end() : min(n, named.end() + len(self.ARGS))])):
             return True if n - named.end() >= len(self.ARGS) else None
         return data.startswith(self.CALL_ID, named.end(), n)
 

@@ -88,7 +88,7 @@ class MinimaxM3(Grammar):
                 run.markup.append((run.section if first else pos, at))
                 run.section_calls = 1
             return after
-        rest = bytes(data[at:n][:64])
+        rest = bytes(data[at : min(n, at + 64)])
         if SECTION_CLOSE.startswith(rest) or INVOKE.startswith(rest):
             if not final:
                 return NEED_MORE
@@ -233,7 +233,7 @@ class _Reader:
             end = data.find(P, start, self.n)
             if (
                 end < 0
-                or close.startswith(bytes(data[end : self.n][: len(close)]))
+                or close.startswith(bytes(data[end : min(self.n, end + len(close))]))
                 and (self.n - end < len(close))
             ):
                 raise EOFError

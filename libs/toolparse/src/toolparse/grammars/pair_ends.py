@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolparse.driver.run import Run
 from toolparse.grammars.grammar import NEED_MORE, WAIT, Grammar, skip_space
-from toolparse.scan.pairs import EMPTY, MORE, OK, Scanned, Shape, scan_name
+from toolparse.scan.pairs import EMPTY, MORE, OK, Scanned, Shape, begun, scan_name
 
 # So often the rest of a text is looked at again.
 _LOOKS = 32
@@ -27,7 +27,7 @@ class PairEnds(Grammar):
         pos = skip_space(data, at + len(shape.section_open), n)
         if data.startswith(shape.call_open, pos, n):
             return True
-        return None if shape.call_open.startswith(bytes(data[pos:n])) else False
+        return None if begun(shape.call_open, data, pos, n) else False
 
     def named(self, data: bytes | bytearray, at: int, n: int) -> bool | None:
         """Whether a name and what may follow it stand behind the open tag of a call."""

@@ -24,6 +24,7 @@ from toolparse.grammars.grammar import (
     skip_space,
 )
 from toolparse.scan.literals import Bad, CallText, Cut, Reader, read_call
+from toolparse.scan.pairs import begun
 
 _CALL = re.compile(rb"[A-Za-z0-9_.-]{0,256}")
 _LIST = re.compile(rb"\[\s{0,64}[A-Za-z_][A-Za-z0-9_.-]{0,255}\s{0,64}\(")
@@ -121,7 +122,7 @@ class Pythonic(Grammar):
             if self.close:
                 after = reader.space(end)
                 if not data.startswith(self.close, after, n):
-                    if self.close.startswith(bytes(data[after:n])):
+                    if begun(self.close, data, after, n):
                         raise Cut
                     raise Bad(after, "extra_data")
                 end = after + len(self.close)

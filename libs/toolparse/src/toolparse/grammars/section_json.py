@@ -29,6 +29,7 @@ from toolparse.grammars.tagged_json import json_fault
 from toolparse.repair import json_text
 from toolparse.result.model import Parsed, Source
 from toolparse.scan.json_value import json_value
+from toolparse.scan.pairs import begun
 
 NAME_LIMIT = 256
 TRUNCATED = 1
@@ -218,7 +219,7 @@ class SectionJson(Grammar):
         for tag in self.call_close:
             pos = skip_space(data, pos, n)
             if not data.startswith(tag, pos, n):
-                return -1, tag.startswith(bytes(data[pos:n]))
+                return -1, begun(tag, data, pos, n)
             pos += len(tag)
         return pos, False
 

@@ -30,6 +30,7 @@ from toolparse.repair import json_text
 from toolparse.result.model import Parsed, Source
 from toolparse.scan.find import find_any
 from toolparse.scan.json_value import json_value
+from toolparse.scan.pairs import begun
 
 OK, TRUNCATED, SYNTAX, CONTROL, SURROGATE, DEPTH, NUMBER = range(7)
 _SPACE = b" \t\r\n"
@@ -184,7 +185,7 @@ class TaggedJson(Grammar):
             repair = self.repairer(run, pos, offset, ("extra_data",))
         elif found >= 0:
             end, fault = found, Fault("malformed_tag", after, "the close tag is missing")
-        elif after >= n or self.close.startswith(bytes(data[after:n])):
+        elif after >= n or begun(self.close, data, after, n):
             end, fault = n, Fault("unclosed", n)
         else:
             end, fault = offset, Fault("malformed_tag", after, "the close tag is missing")

@@ -36,6 +36,7 @@ from toolparse.scan.pairs import (
     TAG,
     Scanned,
     Shape,
+    begun,
     scan_call,
 )
 
@@ -157,10 +158,14 @@ class TaggedPairs(PairWriter, PairEnds):
             run, start, at, n, final, Fault("malformed_tag", at, _DETAILS[TAG]), None
         )
 
+    def scanned(self, run: Run, at: int, n: int, final: bool) -> Scanned:
+        """The call at the open tag at `at`."""
+        name = at + len(self.shape.call_open)
+        return scan_call(self.shape, run.data, name, n, final, run.tools, run.quiet)
+
     def call(self, run: Run, start: int, at: int, n: int, final: bool) -> int:
         """One call of a section, at its open tag."""
-        shape, data = self.shape, run.data
-        scanned = scan_call(shape, data, at + len(shape.call_open), n, final, run.tools)
+        scanned = self.scanned(run, at, n, final)
         if scanned[0] == TAG and self.json_body and not scanned[4]:
             return self.json_call(run, start, scanned, n, final)
         if scanned[0] != OK:
@@ -218,8 +223,7 @@ class TaggedPairs(PairWriter, PairEnds):
 
     def bare(self, run: Run, at: int, n: int, final: bool) -> int:
         """A call of a format without sections."""
-        shape = self.shape
-        scanned = scan_call(shape, run.data, at + len(shape.call_open), n, final, run.tools)
+        scanned = self.scanned(run, at, n, final)
         if scanned[0] == TAG and self.json_body and not scanned[4]:
             return self.json_call(run, at, scanned, n, final)
         if scanned[0] != OK:
@@ -234,7 +238,7 @@ class TaggedPairs(PairWriter, PairEnds):
     def orphan(self, run: Run, at: int, n: int, final: bool) -> int:
         """A call whose section was not opened: an attempt if it is whole, else content."""
         shape, data = self.shape, run.data
-        scanned = scan_call(shape, data, at + len(shape.call_open), n, final, run.tools)
+        scanned = self.scanned(run, at, n, final)
         code, end = scanned[0], scanned[1]
         if code == MORE and not final:
             run.wait = shape.call_close
@@ -261,7 +265,7 @@ class TaggedPairs(PairWriter, PairEnds):
             return self.faulty(run, start, start, scanned, n, final)
         code, offset, duplicate, _ = json_value(data, pos, n)
         after = skip_space(data, offset, n) if code == 0 else offset
-        if code == 1 or (code == 0 and shape.call_close.startswith(bytes(data[after:n]))):
+        if code == 1 or (code == 0 and begun(shape.call_close, data, after, n)):
             if not final:
                 run.wait = shape.call_close
                 return NEED_MORE

@@ -14,7 +14,7 @@ from toolparse.grammars.pythonic import Pythonic
 from toolparse.grammars.tagged_json import json_fault
 from toolparse.grammars.tagged_pairs import TaggedPairs
 from toolparse.scan.json_value import json_value
-from toolparse.scan.pairs import Scanned
+from toolparse.scan.pairs import Scanned, begun
 
 _CDATA = re.compile(r"\A<!\[CDATA\[(.*)\]\]>\Z", re.DOTALL)
 
@@ -67,7 +67,7 @@ class ObjectOrPairs(TaggedPairs):
         data = run.data
         code, offset, _, _ = json_value(data, pos, n)
         after = skip_space(data, offset, n) if code == 0 else offset
-        if code == 1 or (code == 0 and close.startswith(bytes(data[after:n]))):
+        if code == 1 or (code == 0 and begun(close, data, after, n)):
             if not final and not data.startswith(close, after, n):
                 run.wait = close
                 return NEED_MORE

@@ -28,6 +28,9 @@ _SELF_CLOSED: Final = re.compile(rb'"[ \t]{0,8}/>')
 # key_start, key_end, attributes_start, attributes_end, value_start, value_end
 Pair = tuple[int, int, int, int, int, int]
 Scanned = tuple[int, int, int, int, list[Pair]]
+# By the shape and the arguments that a tool declares (their `id`s): a stretch of data[:n], read as
+# `final` or not, in which all tags are text of a value, wherever in it the value begins.
+Quiet = dict[tuple[int, int], tuple[int, int, int, bool]]
 
 
 class Shape(NamedTuple):
@@ -56,6 +59,12 @@ def skip_space(data: bytes | bytearray, pos: int, n: int) -> int:
     return pos
 
 
+def begun(tag: bytes, data: bytes | bytearray, pos: int, n: int) -> bool:
+    """Whether data[pos:n] is a beginning of the tag, all of it or nothing."""
+    size = n - pos
+    return size <= 0 or (size <= len(tag) and data.startswith(tag[:size], pos, n))
+
+
 def scan_name(shape: Shape, data: bytes | bytearray, pos: int, n: int) -> tuple[int, int, int]:
     """(code, end of the name, offset after it)."""
     stop = min(n, pos + NAME_LIMIT)
@@ -72,7 +81,7 @@ def scan_name(shape: Shape, data: bytes | bytearray, pos: int, n: int) -> tuple[
             return (NAME, pos, pos) if at == pos else (OK, at, at + len(shape.name_end))
         if data[at] == 0x22 and at > pos and _SELF_CLOSED.match(data, at, n):
             return EMPTY, at, at
-        if data[at] in b"<\n" and not shape.name_end.startswith(bytes(data[at:n])):
+        if data[at] in b"<\n" and not begun(shape.name_end, data, at, n):
             return NAME, at, at
         at += 1
     return (MORE, n, n) if stop == n else (NAME, pos, pos)
@@ -105,9 +114,9 @@ def _key(shape: Shape, data: bytes | bytearray, pos: int, n: int) -> tuple[int, 
             kind = (head, end)
             start = skip_space(data, end + len(shape.type_close), n)
         if not data.startswith(shape.value_open, start, n):
-            if shape.type_open.startswith(bytes(data[start:n])) and shape.type_open:
+            if shape.type_open and begun(shape.type_open, data, start, n):
                 return MORE, (n,)
-            if shape.value_open.startswith(bytes(data[start:n])):
+            if begun(shape.value_open, data, start, n):
                 return MORE, (n,)
             return TAG, (start,)
         return OK, (pos, at, *kind, start + len(shape.value_open))
@@ -122,6 +131,7 @@ def _value_end(
     n: int,
     final: bool,
     declared: Collection[str],
+    quiet: Quiet,
 ) -> tuple[int, int]:
     """(code, offset of the tag that closes the value, or of the fault).
 
@@ -135,11 +145,16 @@ def _value_end(
         at = data.find(b"]]>", pos, n)
         if at < 0:
             return MORE, n
-    elif shape.cdata and _CDATA.startswith(bytes(data[pos:n])):
+    elif shape.cdata and begun(_CDATA, data, pos, n):
         return MORE, n
-    first = -1
+    first, start, stretch = -1, at, (id(shape), id(declared))
+    known = quiet.get(stretch)
+    if known is not None and known[2:] == (n, final) and known[0] <= at <= known[1]:
+        start, at = known[:2]
     while True:
         at, which = find_any(data, at, n, markers if first < 0 else markers + openers)
+        if first < 0:
+            quiet[stretch] = start, at if at >= 0 else n, n, final
         if at < 0 or which > 2:
             # Where no later tag closes the value, the first one did.
             return (MORE, n) if first < 0 or (at < 0 and not final) else (OK, first)
@@ -213,13 +228,16 @@ def scan_call(
     n: int,
     final: bool,
     tools: ToolSet | None = None,
+    quiet: Quiet | None = None,
 ) -> Scanned:
     """Reads one call whose name begins at `pos`, up to its close tag.
 
+    quiet: what earlier calls of the same data left, so that no value is looked through again.
     Gives (code, offset, name_start, name_end, pairs): `offset` is the end of the call or
     the fault, `pairs` the arguments that were read whole.
     """
     pairs: list[Pair] = []
+    quiet = {} if quiet is None else quiet
     name_start = pos
     code, name_end, pos = scan_name(shape, data, pos, n)
     if code == EMPTY:
@@ -239,14 +257,14 @@ def scan_call(
         if data.startswith(shape.call_close, pos, n):
             return OK, pos + len(shape.call_close), name_start, name_end, pairs
         if not data.startswith(shape.key_open, pos, n):
-            rest = bytes(data[pos:n])
-            partial = shape.call_close.startswith(rest) or shape.key_open.startswith(rest)
+            partial = any(begun(tag, data, pos, n) for tag in (shape.call_close, shape.key_open))
             return (MORE if partial else TAG), (n if partial else pos), name_start, name_end, pairs
         code, key = _key(shape, data, pos + len(shape.key_open), n)
         if code != OK:
             return code, key[0], name_start, name_end, pairs
         start = key[4]
-        code, end = _value_end(shape, data, bytes(data[key[0] : key[1]]), start, n, final, declared)
+        named = bytes(data[key[0] : key[1]])
+        code, end = _value_end(shape, data, named, start, n, final, declared, quiet)
         if code != OK:
             return code, end, name_start, name_end, pairs
         pos = end + len(shape.value_close)
@@ -263,7 +281,7 @@ def self_closed(shape: Shape, data: bytes | bytearray, start: int, end: int, n: 
     rest = shape.call_close.partition(b">")[2]
     pos = skip_space(data, found.end(), n) if rest else found.end()
     if rest and not data.startswith(rest, pos, n):
-        code = MORE if rest.startswith(bytes(data[pos:n])) else TAG
+        code = MORE if begun(rest, data, pos, n) else TAG
         return code, n if code == MORE else pos, start, end, []
     return OK, pos + len(rest), start, end, []
 

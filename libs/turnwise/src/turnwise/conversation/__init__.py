@@ -44,6 +44,7 @@ from turnwise.conversation.history import (
     Overflow,
     ToolCall,
     Turn,
+    encoded,
     reading,
 )
 from turnwise.conversation.recorded import Recorded
@@ -177,7 +178,7 @@ class Conversation:
             self._growing = self._open(self._specials)
         sent, self._unsent = self._unsent, []
         async with crossing(Boundary.ENVIRONMENT):
-            overflow = self._growing.extend(sent)
+            overflow = await encoded(self._growing.extend, sent)
         if overflow is not None:
             return overflow
         return await self._sample(self._growing)
@@ -192,7 +193,7 @@ class Conversation:
             self._growing = self._open(self._specials)
         await own_round()
         async with crossing(Boundary.ENVIRONMENT):
-            overflow = self._growing.sync(messages)
+            overflow = await encoded(self._growing.sync, messages)
         if overflow is not None:
             return overflow
         self._unsent = []
@@ -225,7 +226,7 @@ class Conversation:
         history = self._open(self._specials, on_rewrite="error")
         async with crossing(Boundary.ENVIRONMENT):
             if ids is None:
-                overflow = history.extend(messages)
+                overflow = await encoded(history.extend, messages)
             elif isinstance(history, TokenHistory):
                 overflow = history.start_with(ids)
             else:
@@ -312,7 +313,7 @@ class Conversation:
         *,
         metrics: Mapping[str, float] | None = None,
         info: Mapping[str, Any] | None = None,
-        credit: Sequence[float] = (),
+        credit: Sequence[float | None] = (),
     ) -> Episode:
         """The episode that this conversation was.
 

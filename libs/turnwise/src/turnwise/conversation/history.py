@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,6 +15,9 @@ from turnwise.engine import Finish
 from turnwise.episode import Ending, Limit
 
 Message = Mapping[str, Any]
+
+LONG_CHARACTERS = 100_000
+"""Of messages that enter a prompt together: beyond it they are encoded in a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,22 @@ def assistant_message(turn: Turn) -> dict[str, Any]:
             for call in turn.calls
         ]
     return message
+
+
+async def encoded(
+    add: Callable[[Sequence[Message]], Overflow | None], messages: Sequence[Message]
+) -> Overflow | None:
+    """What `add` says of the messages. Long ones are encoded in a thread: a megabyte takes a
+    second, in which nothing else of the loop would go on."""
+    if sum(len(str(one.get("content") or "")) for one in messages) < LONG_CHARACTERS:
+        return add(messages)
+    made = asyncio.ensure_future(asyncio.to_thread(add, messages))
+    try:
+        return await asyncio.shield(made)
+    except asyncio.CancelledError:
+        # The history is read when the episode ends, so nothing may be written to it then.
+        await asyncio.wait([made])
+        raise
 
 
 def reading(turn: Turn) -> dict[str, Any]:

@@ -20,10 +20,19 @@ class Recorded:
         self.rewrites: list[dict[str, Any]] = []
         segments: list[tokendelta.Sample] = []
         for history in histories:
-            made = history.session.samples()
-            segments += [_renumbered(sample, history.numbers) for sample in made.samples]
-            self.dropped += [asdict(drop) for drop in made.dropped]
-            self.rewrites += [asdict(rewrite) for rewrite in history.session.rewrites]
+            made, numbers = history.session.samples(), history.numbers
+            # A session's segments stand in order; those of which nothing is trained are no samples.
+            known = {sample.segment: len(segments) + at for at, sample in enumerate(made.samples)}
+            segments += [_renumbered(sample, numbers) for sample in made.samples]
+            self.dropped += [
+                {**asdict(drop), "turn": _number(drop.turn, numbers)}
+                | {"segment": known.get(drop.segment)}
+                for drop in made.dropped
+            ]
+            self.rewrites += [
+                {**asdict(rewrite), "turn": _number(rewrite.turn, numbers)}
+                for rewrite in history.session.rewrites
+            ]
         if len(histories) > 1:
             total = sum(sample.trained_tokens for sample in segments) or 1
             segments = [
@@ -37,12 +46,13 @@ class Recorded:
 def _renumbered(sample: tokendelta.Sample, numbers: Sequence[int]) -> tokendelta.Sample:
     if list(numbers) == list(range(len(numbers))):
         return sample
-    after = numbers[-1] + 1
-    spans = tuple(
-        replace(span, turn=numbers[span.turn] if span.turn < len(numbers) else after)
-        for span in sample.spans
-    )
+    spans = tuple(replace(span, turn=_number(span.turn, numbers)) for span in sample.spans)
     return replace(sample, spans=spans)
+
+
+def _number(turn: int, numbers: Sequence[int]) -> int:
+    """The conversation's number of a session's turn; of one that was not sampled the next."""
+    return numbers[turn] if turn < len(numbers) else numbers[-1] + 1
 
 
 def places_of(

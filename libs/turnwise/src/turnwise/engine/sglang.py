@@ -39,6 +39,10 @@ MIN_LOGPROB = -1e4
 """No token that was drawn has a smaller one; a ratio of it still is a number."""
 MAX_NUMBER = 2**53
 """Of the numbers beside the tokens: the largest that every reader of JSON keeps."""
+ABORTED = "Aborted by AbortReq"
+"""A request that is aborted while its grammar is compiled is refused with this."""
+GRAMMAR = "grammar"
+"""Holds what is refused because of its grammar."""
 RESERVED_TOKENS = 2
 """SGLang ends a turn this many tokens before its context is full."""
 
@@ -128,9 +132,13 @@ class SGLangEngine:
             try:
                 answer = await request
             except HttpError as error:
-                if error.status == 400 and params.json_schema is not None:
-                    raise GrammarRefused(str(error)) from error
-                raise
+                if error.status != 400 or params.json_schema is None:
+                    raise
+                if ABORTED in str(error):
+                    return _empty("abort")
+                if GRAMMAR not in str(error).lower():
+                    raise
+                raise GrammarRefused(str(error)) from error
             except asyncio.CancelledError:
                 caller = asyncio.current_task()
                 if self._closed and caller is not None and not caller.cancelling():

@@ -105,7 +105,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         )
         before = (
             f"In points of the mean score, by {self.draws:,} draws of a paired bootstrap: the"
-            " interval is for other tasks of this kind.",
+            " interval is for other tasks of this kind. p is the chance of as large a difference"
+            " where each task's had a sign by lot.",
             *(f"Not the same on both sides: {sentence}." for sentence in self.unlike),
         )
         return SummaryTable(

@@ -66,9 +66,10 @@ class Difference:
     Attributes:
         mean: Mean over tasks of the difference of their means.
         stderr: Deviation of the bootstrap means.
-        low, high: Their 2.5 and 97.5 % points.
-        p_value: Two-sided: twice the smaller share of bootstrap means on one side of 0, those at 0
-            counting for both, at least 1 / (draws + 1).
+        low, high: Their 2.5 and 97.5 % points; too close together where there are few tasks.
+        p_value: Two-sided, of the paired randomisation test (Fisher 1935, section 21): the share
+            of draws of a sign for each task's difference whose mean is as far from 0 as what was
+            found, which counts as one of them. Five tasks can't have less than 1/16.
         tasks: Tasks with a scored attempt on both sides.
         worst, best: The mean over every task with each lost attempt against, or for, the change.
     """
@@ -84,8 +85,8 @@ class Difference:
 
     @property
     def shown(self) -> bool:
-        """Whether the 95 % interval lies on one side of 0."""
-        return self.low > 0 or self.high < 0
+        """Whether the 95 % interval lies on one side of 0, and chance alone seldom does that."""
+        return self.p_value < 0.05 and (self.low > 0 or self.high < 0)
 
     def __str__(self) -> str:
         if math.isnan(self.mean):
@@ -185,16 +186,15 @@ def paired_bootstrap(
     if len(changes) < 2:
         mean = changes[0] if changes else math.nan
         return Difference(mean, math.nan, math.nan, math.nan, math.nan, len(changes), *bounds)
-    means = _bootstrap_means(np.array(changes), np.random.default_rng(seed), draws)
+    values, rng = np.array(changes), np.random.default_rng(seed)
+    means = _bootstrap_means(values, rng, draws)
     low, high = np.quantile(means, [0.025, 0.975])
-    # Means that are 0 but for rounding count for both sides.
-    tail = min(float(np.mean(means <= 1e-12)), float(np.mean(means >= -1e-12)))
     return Difference(
         mean=float(np.mean(changes)),
         stderr=float(means.std(ddof=1)),
         low=float(low),
         high=float(high),
-        p_value=min(1.0, max(2 * tail, 1 / (draws + 1))),
+        p_value=_chance(values, rng, draws),
         tasks=len(changes),
         worst=bounds[0],
         best=bounds[1],
@@ -211,6 +211,18 @@ def _bootstrap_means(
         index = rng.integers(0, len(values), (count, len(values)))
         means[start : start + count] = values[index].mean(axis=1)
     return means
+
+
+def _chance(values: NDArray[np.float64], rng: np.random.Generator, draws: int) -> float:
+    """The p-value of the paired randomisation test."""
+    # Means that are as far away but for rounding count.
+    least = abs(values.mean()) - 1e-12
+    step = max(1, _CHUNK // len(values))
+    as_far = 0
+    for start in range(0, draws, step):
+        signs = rng.integers(0, 2, (min(step, draws - start), len(values))) * 2 - 1
+        as_far += int((np.abs((signs * values).mean(axis=1)) >= least).sum())
+    return (1 + as_far) / (1 + draws)
 
 
 def _bounded(

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from turnwise.config import ConfigError
+from turnwise.console import tell
 from turnwise.evaluation.benchmark import Benchmark
 from turnwise.evaluation.compare import Comparison, Other, compare, write_comparison
 from turnwise.evaluation.estimates import Attempt, Table, avg_at_k
@@ -98,7 +99,7 @@ def conclude(
     write_summary(folder.run, summary)
     report = write_report(folder.run.path)
     for line in told(summary, ledger, attempts, comparison):
-        print(line)
+        tell(line)
     print(f"{folder.run.summary}, {report}")
     return summary
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +14,10 @@ from turnwise.run.folder import RunFolder
 from turnwise.run.traces import EVAL_TRACES, trace_row
 
 TaskT = TypeVar("TaskT")
+
+LONG_TOKENS = 10_000
+"""A trace of more is written in a thread: token by token they take a second to decode where there
+are a hundred thousand. Shorter ones are not, so that trials end in the same order in every run."""
 
 
 def missing_rollouts(
@@ -73,11 +78,18 @@ async def play_trials(
     stride = max(1, len(rollouts) // EVAL_TRACES)
     shown = {rollout.rollout_id for rollout in rollouts[::stride]}
 
-    def ended(episode: Episode) -> None:
+    def write(episode: Episode, why: str) -> None:
+        folder.append_episode(trace_row(episode, tokenizer, step=0, kind="eval", why=why))
+
+    async def played(rollout: Rollout[TaskT]) -> Episode:
+        episode = await play(rollout)
         why = "sample" if episode.ending.by_policy else episode.ending.label
         if episode.rollout_id in shown or why not in ("sample", *shown):
             shown.add(why)
-            folder.append_episode(trace_row(episode, tokenizer, step=0, kind="eval", why=why))
-        keep(episode)
+            if sum(len(segment.ids) for segment in episode.segments) > LONG_TOKENS:
+                await asyncio.to_thread(write, episode, why)
+            else:
+                write(episode, why)
+        return episode
 
-    await run_rollouts(rollouts, play, ledger=Ledger(), concurrency=concurrency, on_episode=ended)
+    await run_rollouts(rollouts, played, ledger=Ledger(), concurrency=concurrency, on_episode=keep)

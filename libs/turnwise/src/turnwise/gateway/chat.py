@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnwise.gateway import fields
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.requests import (
-    MAX_MESSAGES,
     MAX_TOOLS,
     Answer,
+    Head,
     Refusal,
     Request,
     function_tool,
@@ -23,31 +24,29 @@ from turnwise.gateway.requests import (
     text_in,
     text_of,
     truth,
-    with_tool_names,
 )
 
 NAME = "chat"
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-def read(body: Mapping[str, Any]) -> Request:
+def read(body: Mapping[str, Any], bodies: Bodies) -> Request:
     """
+    Args:
+        body: Its fields, as `bodies` gives them.
+        bodies: Of the same rollout.
+
     Raises:
         Refusal: saying which field, what was found and what is right.
     """
     own, ignored = fields.sort(body, "chat")
-    messages = list_of(body.get("messages"), "messages", MAX_MESSAGES)
-    if not messages:
-        raise Refusal(400, "messages is empty", field="messages")
-    tools = [_tool(tool, i) for i, tool in enumerate(list_of(body.get("tools") or [], "tools",
-                                                            MAX_TOOLS))]  # fmt: skip
     parse, demands = tool_choice(body.get("tool_choice"), ("required",))
     options = object_of(body.get("stream_options") or {}, "stream_options")
     limit = "max_completion_tokens" if body.get("max_completion_tokens") else "max_tokens"
     model = body.get("model")
     return Request(
-        messages=with_tool_names([_message(one, i) for i, one in enumerate(messages)]),
-        tools=tools,
+        messages=bodies.history(body.get("messages"), "messages", _message),
+        tools=bodies.tools(body.get("tools"), _tools),
         parse=parse,
         demands_call=demands,
         max_tokens=positive(body.get(limit), limit),
@@ -59,7 +58,6 @@ def read(body: Mapping[str, Any]) -> Request:
         logprobs=truth(body.get("logprobs"), "logprobs"),
         overridden=own,
         ignored=ignored,
-        raw=body,
     )
 
 
@@ -77,6 +75,11 @@ def tool_choice(value: Any, demanding: tuple[str, ...]) -> tuple[bool, bool]:
                   " object", field="tool_choice")  # fmt: skip
 
 
+def _tools(value: Any) -> list[dict[str, Any]]:
+    given = list_of(value or [], "tools", MAX_TOOLS)
+    return [_tool(tool, i) for i, tool in enumerate(given)]
+
+
 def _tool(tool: Any, i: int) -> dict[str, Any]:
     where = f"tools[{i}]"
     tool = object_of(tool, where)
@@ -87,7 +90,7 @@ def _tool(tool: Any, i: int) -> dict[str, Any]:
     return function_tool(function, f"{where}.function", "parameters")
 
 
-def _message(message: Any, i: int) -> dict[str, Any]:
+def _message(message: Any, i: int) -> list[dict[str, Any]]:
     where = f"messages[{i}]"
     message = object_of(message, where)
     role = message.get("role")
@@ -110,7 +113,7 @@ def _message(message: Any, i: int) -> dict[str, Any]:
             made["tool_calls"] = [
                 _call(call, f"{where}.tool_calls[{k}]") for k, call in enumerate(calls)
             ]
-    return made
+    return [made]
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
@@ -142,8 +145,12 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
     return {**_head(request, found, "chat.completion"), "choices": [choice], "usage": _usage(found)}
 
 
-def events(request: Request, found: Answer) -> Iterator[bytes]:
-    """The same as server-sent events."""
+def events(request: Request, found: Answer, sent: int = 0) -> Iterator[bytes]:
+    """The same as server-sent events.
+
+    Args:
+        sent: Events that the stream has told while it waited.
+    """
     head = _head(request, found, "chat.completion.chunk")
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None, logprobs: Any = None) -> bytes:
@@ -176,12 +183,14 @@ def refusal(error: Refusal) -> dict[str, Any]:
     }
 
 
-def refusal_event(error: Refusal) -> bytes:
+def refusal_event(error: Refusal, sent: int = 0) -> bytes:
     """A refusal within a stream."""
     return _event(refusal(error))
 
 
-KEEPALIVE = b": waiting for the policy\n\n"
+def waiting(request: Request, head: Head, sent: int) -> list[bytes]:
+    """What a stream says while its turn is sampled: a comment, which clients pass over."""
+    return [b": waiting for the policy\n\n"]
 
 
 def _head(request: Request, found: Answer, what: str) -> dict[str, Any]:

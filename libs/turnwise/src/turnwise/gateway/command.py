@@ -77,6 +77,9 @@ def client_environment(base_url: str, workspace: Path) -> dict[str, str]:
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
         "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        # Claude Code's tools would become more from turn to turn, by references that no chat
+        # template knows.
+        "ENABLE_TOOL_SEARCH": "false",
         "NO_PROXY": "*",
     }
 

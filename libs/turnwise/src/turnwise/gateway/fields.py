@@ -77,8 +77,8 @@ SERVED = (
         responses=("text",),
         messages=("output_format", "output_config"),
         says="`json_object` and `json_schema`, where the engine takes a grammar and no tool is to"
-        " be called: such turns are masked, their log-probs are of another distribution. With"
-        " other engines, or beside tools: 400",
+        " be called: such turns are masked, their log-probs are of another distribution"
+        " (`constrained train` trains them). With other engines, or beside tools: 400",
     ),
     Served(
         chat=("stream", "stream_options"),

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from turnwise.gateway import fields
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.handles import attach
 from turnwise.gateway.requests import (
     MAX_MESSAGES,
     MAX_TOOLS,
     Answer,
+    Head,
     Refusal,
     Request,
     Schema,
@@ -24,7 +26,6 @@ from turnwise.gateway.requests import (
     strings_of,
     text_of,
     truth,
-    with_tool_names,
 )
 
 NAME = "messages"
@@ -34,24 +35,23 @@ _ERRORS = {401: "authentication_error", 413: "request_too_large", 429: "rate_lim
 _BILLING = "x-anthropic-billing-header"
 
 
-def read(body: Mapping[str, Any]) -> Request:
+def read(body: Mapping[str, Any], bodies: Bodies) -> Request:
     """
+    Args:
+        body: Its fields, as `bodies` gives them.
+        bodies: Of the same rollout.
+
     Raises:
         Refusal: saying which field, what was found and what is right.
     """
     own, ignored = fields.sort(body, "messages")
-    given = list_of(body.get("messages"), "messages", MAX_MESSAGES)
-    if not given:
-        raise Refusal(400, "messages is empty", field="messages")
     messages = _system(body.get("system"))
-    for i, message in enumerate(given):
-        messages += _message(message, f"messages[{i}]")
-    tools = list_of(body.get("tools") or [], "tools", MAX_TOOLS)
+    messages += bodies.history(body.get("messages"), "messages", _message)
     parse, demands = _tool_choice(body.get("tool_choice"))
     model = body.get("model")
     return Request(
-        messages=with_tool_names(messages),
-        tools=[_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)],
+        messages=messages,
+        tools=bodies.tools(body.get("tools"), _tools),
         parse=parse,
         demands_call=demands,
         max_tokens=positive(body.get("max_tokens"), "max_tokens"),
@@ -61,7 +61,6 @@ def read(body: Mapping[str, Any]) -> Request:
         schema=_schema(body),
         overridden=own,
         ignored=ignored,
-        raw=body,
     )
 
 
@@ -83,7 +82,8 @@ def _system(value: Any) -> list[dict[str, Any]]:
     return [{"role": "system", "content": text}] if text else []
 
 
-def _message(message: Any, where: str) -> list[dict[str, Any]]:
+def _message(message: Any, i: int) -> list[dict[str, Any]]:
+    where = f"messages[{i}]"
     message = object_of(message, where)
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
@@ -150,6 +150,11 @@ def _assistant(blocks: list[tuple[dict[str, Any], str]]) -> dict[str, Any]:
     return made
 
 
+def _tools(value: Any) -> list[dict[str, Any]]:
+    given = list_of(value or [], "tools", MAX_TOOLS)
+    return [_tool(tool, f"tools[{i}]") for i, tool in enumerate(given)]
+
+
 def _tool(tool: Any, where: str) -> dict[str, Any]:
     tool = object_of(tool, where)
     if tool.get("type") not in (None, "custom"):
@@ -193,7 +198,7 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
     }
 
 
-def events(request: Request, found: Answer) -> Iterator[bytes]:
+def events(request: Request, found: Answer, sent: int = 0) -> Iterator[bytes]:
     """The same as server-sent events."""
     usage = {"input_tokens": found.turn.prompt_tokens, "output_tokens": 0}
     started: dict[str, Any] = {
@@ -224,9 +229,14 @@ def refusal(error: Refusal) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": str(error)}}
 
 
-def refusal_event(error: Refusal) -> bytes:
+def refusal_event(error: Refusal, sent: int = 0) -> bytes:
     """A refusal within a stream."""
     return _event("error", error=refusal(error)["error"])
+
+
+def waiting(request: Request, head: Head, sent: int) -> list[bytes]:
+    """What a stream says while its turn is sampled; it may stand before the first event of it."""
+    return [_event("ping")]
 
 
 def _head(request: Request, found: Answer) -> dict[str, Any]:
@@ -273,6 +283,3 @@ def _stop_reason(found: Answer) -> str:
 def _event(kind: str, **fields: Any) -> bytes:
     data = json.dumps({"type": kind, **fields})
     return f"event: {kind}\ndata: {data}\n\n".encode()
-
-
-KEEPALIVE = _event("ping")

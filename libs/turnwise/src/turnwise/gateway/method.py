@@ -26,7 +26,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from pydantic import Field
 
@@ -77,6 +77,9 @@ class HarnessOptions(MethodOptions):
     command_cpu_s: int | None = Field(default=None, ge=1)
     """Seconds of processor time for each process of a command; one that takes more is ended. Where
     not given nothing bounds it."""
+    constrained: Literal["mask", "train"] = "mask"
+    """Turns that a client asked a JSON schema for: masked, since their log-probs are of the
+    grammar's distribution, which no trainer computes again, or trained all the same."""
     limit_score: float = 0.0
     """The score where the agent fails because the policy ran into a bound."""
 
@@ -174,6 +177,7 @@ class Harness(Method[HarnessOptionsT, TaskT]):
             max_turns=options.max_turns,
             max_open=options.max_requests_at_once,
             turn_deadline_s=options.turn_deadline_s,
+            constrained=options.constrained,
         )
         async with self._gateway.rollout(policy, rollout, bounds) as (url, record):
             try:

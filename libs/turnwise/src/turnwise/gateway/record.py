@@ -17,6 +17,7 @@ import asyncio
 import re
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -26,13 +27,15 @@ import toolparse
 from turnwise.conversation import Turn
 from turnwise.engine import Completion, GrammarRefused, takes_grammar
 from turnwise.episode import Boundary, BoundaryError, Limit, crossing
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.fields import not_exactly
 from turnwise.gateway.handles import Handles
 from turnwise.gateway.reading import cut_at_stop, read, tokens_of
-from turnwise.gateway.requests import Answer, Refusal, Request, Schema
+from turnwise.gateway.requests import Answer, Head, Refusal, Request, Schema
 from turnwise.gateway.turns import Bounds, Given, Sampling, Told, transcript_of
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
+from turnwise.rounds import own_round
 
 RELEASE_DEADLINE_S = 10.0
 MAX_IGNORED = 64
@@ -49,6 +52,7 @@ class Record:
 
     Attributes:
         tree: The tokens.
+        bodies: Reads what its program sends.
         counts: By the names in `COUNTS`, `parse_errors/KIND`, `refused/CODE`, `overridden/FIELD`
             and `ignored/FIELD`.
         failure: Why the rollout is lost; None while it is not.
@@ -65,6 +69,7 @@ class Record:
         self.tree = tokendelta.Tree(
             policy.profile, max_tokens=policy.max_context_tokens, on_rewrite=policy.on_rewrite
         )
+        self.bodies = Bodies(self.tree)
         self.counts: Counter[str] = Counter()
         self.failure: BoundaryError | None = None
         self.failed = asyncio.Event()
@@ -81,12 +86,19 @@ class Record:
         self._closed = False
         self._samples: tokendelta.SampleSet | None = None
 
-    async def ask(self, request: Request, *, retry: bool = False) -> Given:
+    async def ask(
+        self,
+        request: Request,
+        *,
+        retry: bool = False,
+        begun: Callable[[Head], None] = lambda head: None,
+    ) -> Given:
         """The turn that a request asks for.
 
         Args:
             request: As its dialect reads it.
             retry: The client marks it as sent again.
+            begun: Is told how the answer begins, if it is waited for.
 
         Raises:
             Refusal: there is none.
@@ -102,7 +114,7 @@ class Record:
         self._open += 1
         try:
             ticket = self._place(request, retry)
-            answer = await self._wait(ticket)
+            answer = await self._wait(ticket, begun)
             if request.logprobs:
                 answer = replace(answer, tokens=tokens_of(self.policy, answer.completion))
             return Given(self, ticket, answer)
@@ -123,7 +135,7 @@ class Record:
         tree = tokendelta.Tree(self.policy.profile)
         try:
             found = tree.prepare(request.messages, tools=request.tools)
-        except (ValueError, TypeError, RecursionError) as error:
+        except (tokendelta.TokenDeltaError, RecursionError) as error:
             raise Refusal(400, str(error)) from error
         assert isinstance(found, tokendelta.Ticket), "there is no bound"
         return len(found.prompt)
@@ -166,11 +178,11 @@ class Record:
         if request.schema is not None:
             self._check_grammar(request, request.schema)
         try:
-            toolset = toolparse.ToolSet(request.tools) if request.tools and request.parse else None
+            toolset = self.bodies.toolset(request.tools) if request.parse else None
             found = self.tree.prepare(
                 request.messages, tools=request.tools, params=request.key, retry=retry
             )
-        except (ValueError, TypeError, RecursionError) as error:
+        except (tokendelta.TokenDeltaError, RecursionError) as error:
             raise Refusal(400, str(error)) from error
         if isinstance(found, tokendelta.Overflow):
             raise self._overflow(found.available + found.needed)
@@ -194,7 +206,8 @@ class Record:
             raise refused
         self.counts["forks"] += found.decision == "fork"
         task = asyncio.create_task(self._sample(found, request, toolset))
-        self._sampling[found.turn] = Sampling(task)
+        head = Head(id=self._handles.make(f"{found.turn:x}"), created=int(time.time()))
+        self._sampling[found.turn] = Sampling(task, head)
         task.add_done_callback(lambda done: self._ended(found.turn, done))
         return found
 
@@ -212,10 +225,11 @@ class Record:
         if not task.cancelled():
             task.exception()
 
-    async def _wait(self, ticket: tokendelta.Ticket) -> Answer:
+    async def _wait(self, ticket: tokendelta.Ticket, begun: Callable[[Head], None]) -> Answer:
         sampling = self._sampling.get(ticket.turn)
         if sampling is None:
             return self._told[ticket.turn].answer
+        begun(sampling.head)
         sampling.waiting += 1
         if sampling.leaving is not None:
             sampling.leaving.cancel()
@@ -252,6 +266,7 @@ class Record:
         try:
             async with crossing(Boundary.ENGINE, deadline_s=self.bounds.turn_deadline_s):
                 completion = await policy.engine.generate(prompt, params, session_id=session)
+            await own_round()
             async with crossing(Boundary.ENGINE):
                 found = self._commit(ticket, request, toolset, completion)
         except GrammarRefused as error:
@@ -289,13 +304,13 @@ class Record:
             prompt_tokens=len(ticket.prompt),
             call_id=lambda k: f"call_{self._handles.make(f'{ticket.turn:x}_{k:x}')}",
         )
-        completion, handle = cut.completion, self._handles.make(f"{ticket.turn:x}")
+        completion, head = cut.completion, self._sampling[ticket.turn].head
         overflow = self.tree.commit(
             ticket,
             completion.ids,
             completion.logprobs,
             completion.finish,
-            message={**message, "handle": handle},
+            message={**message, "handle": head.id},
             own=own if own.get("tool_calls") else None,
             stops=() if cut.stop is None else (cut.stop,),
             constrained=request.schema is not None,
@@ -303,8 +318,8 @@ class Record:
         if overflow is not None:
             raise ValueError(f"{turn.tokens} tokens sampled where {overflow.available} fit")
         found = Answer(
-            id=handle,
-            created=int(time.time()),
+            id=head.id,
+            created=head.created,
             turn=turn,
             message=message,
             stop=cut.stop,
@@ -361,7 +376,7 @@ class Record:
     def samples(self) -> tokendelta.SampleSet:
         """What can be trained, and what can't with its reason."""
         if self._samples is None:
-            self._samples = self.tree.samples()
+            self._samples = self.tree.samples(constrained=self.bounds.constrained)
         return self._samples
 
     def transcript(self) -> list[dict[str, Any]]:

@@ -115,12 +115,23 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """A turn as it is sent.
+class Head:
+    """What is known of an answer before it is sampled.
 
     Attributes:
         id: Unique in the rollout, the same however often the turn is sent.
         created: Seconds since the epoch.
+    """
+
+    id: str
+    created: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Head):
+    """A turn as it is sent.
+
+    Attributes:
         turn: As it was read.
         message: In the form of the Chat Completions API, its calls with ids.
         stop: The stop string that it ended before.
@@ -128,8 +139,6 @@ class Answer:
         tokens: What was sampled, where the request asks for log-probs.
     """
 
-    id: str
-    created: int
     turn: Turn
     message: Mapping[str, Any]
     stop: str | None = None
@@ -264,19 +273,6 @@ def schema_of(value: Any, where: str, inner: str = "") -> Schema | None:
     if inner:
         shape, where = object_of(shape.get(inner), f"{where}.{inner}"), f"{where}.{inner}"
     return Schema(where, json.dumps(object_of(shape.get("schema"), f"{where}.schema")))
-
-
-def with_tool_names(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Gives results of calls the name of their tool, which some templates print."""
-    names: dict[str, str] = {}
-    for message in messages:
-        for call in message.get("tool_calls") or ():
-            names[call["id"]] = call["function"]["name"]
-        if message["role"] == "tool" and "name" not in message:
-            called = names.get(message.get("tool_call_id", ""))
-            if called is not None:
-                message["name"] = called
-    return messages
 
 
 def kind(value: Any) -> str:

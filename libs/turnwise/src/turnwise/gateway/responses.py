@@ -11,12 +11,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+from msgspec import Raw
+
 from turnwise.gateway import chat, fields
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.handles import attach, of_item
 from turnwise.gateway.requests import (
     MAX_MESSAGES,
     MAX_TOOLS,
     Answer,
+    Head,
     Refusal,
     Request,
     function_tool,
@@ -29,7 +34,6 @@ from turnwise.gateway.requests import (
     text_in,
     text_of,
     truth,
-    with_tool_names,
 )
 
 NAME = "responses"
@@ -37,8 +41,12 @@ _LOGPROBS = "message.output_text.logprobs"
 _TEXTS = ("input_text", "output_text", "text", "refusal", "summary_text", "reasoning_text")
 
 
-def read(body: Mapping[str, Any]) -> Request:
+def read(body: Mapping[str, Any], bodies: Bodies) -> Request:
     """
+    Args:
+        body: Its fields, as `bodies` gives them.
+        bodies: Of the same rollout.
+
     Raises:
         Refusal: saying which field, what was found and what is right.
     """
@@ -47,8 +55,8 @@ def read(body: Mapping[str, Any]) -> Request:
     parse, demands = chat.tool_choice(body.get("tool_choice"), ("required",))
     model = body.get("model")
     return Request(
-        messages=with_tool_names(_messages(body)),
-        tools=_tools(body.get("tools")),
+        messages=_messages(body, bodies),
+        tools=bodies.tools(body.get("tools"), _tools),
         parse=parse,
         demands_call=demands,
         max_tokens=positive(body.get("max_output_tokens"), "max_output_tokens"),
@@ -63,7 +71,7 @@ def read(body: Mapping[str, Any]) -> Request:
     )
 
 
-def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _messages(body: Mapping[str, Any], bodies: Bodies) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     if body.get("instructions") is not None:
         told = text_of(body["instructions"], "instructions")
@@ -74,7 +82,48 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     items = list_of(given, "input", MAX_MESSAGES)
     if not items:
         raise Refusal(400, "input is empty", field="input")
+    return messages + bodies.messages(_groups(items), _grouped, {})
+
+
+class _Kind(msgspec.Struct):
+    type: str = "message"
+    role: str = ""
+
+
+def _groups(items: list[Any]) -> Iterator[tuple[int, Any]]:
+    """Neighbouring items of the assistant together, which are one turn, each with the number of its
+    first one. Items that are unread stay so."""
+    if not all(type(item) is Raw for item in items):
+        yield 0, items
+        return
+    group: list[Raw] = []
+    first = 0
     for i, item in enumerate(items):
+        try:
+            kind = msgspec.json.decode(item, type=_Kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            kind = _Kind()
+        inside = kind.type in ("function_call", "reasoning") or kind.role == "assistant"
+        if group and not inside:
+            yield first, _together(group)
+            group = []
+        if not inside:
+            yield i, _together([item])
+        elif not group:
+            group, first = [item], i
+        else:
+            group.append(item)
+    if group:
+        yield first, _together(group)
+
+
+def _together(items: list[Raw]) -> Raw:
+    return Raw(b"[" + b",".join(items) + b"]")
+
+
+def _grouped(items: list[Any], first: int) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    for i, item in enumerate(items, first):
         _add(messages, object_of(item, f"input[{i}]"), f"input[{i}]")
     return messages
 
@@ -219,19 +268,35 @@ def answer(request: Request, found: Answer) -> dict[str, Any]:
     }
 
 
-def events(request: Request, found: Answer) -> Iterator[bytes]:
-    """The same as server-sent events."""
+def events(request: Request, found: Answer, sent: int = 0) -> Iterator[bytes]:
+    """The same as server-sent events.
+
+    Args:
+        sent: Events that the stream has told while it waited.
+    """
     whole = answer(request, found)
-    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
-    begun["incomplete_details"] = None
-    made: list[dict[str, Any]] = [
-        {"type": "response.created", "response": begun},
-        {"type": "response.in_progress", "response": begun},
-    ]
+    made = [] if sent else _begun(request, found)
     for index, item in enumerate(whole["output"]):
         made += _item_events(index, item)
     made.append({"type": f"response.{whole['status']}", "response": whole})
-    for number, event in enumerate(made):
+    yield from _numbered(made, sent)
+
+
+def waiting(request: Request, head: Head, sent: int) -> list[bytes]:
+    """What a stream says while its turn is sampled: that it is in progress, again and again. A
+    comment would not do: Codex counts events alone, and gives up after 300 s without one."""
+    begun = _begun(request, head)
+    return [*_numbered(begun[1:] if sent else begun, sent)]
+
+
+def _begun(request: Request, head: Head) -> list[dict[str, Any]]:
+    begun = {**_head(request, head), "status": "in_progress", "incomplete_details": None}
+    begun |= {"output": [], "usage": None}
+    return [{"type": f"response.{one}", "response": begun} for one in ("created", "in_progress")]
+
+
+def _numbered(made: list[dict[str, Any]], first: int) -> Iterator[bytes]:
+    for number, event in enumerate(made, first):
         yield _event({**event, "sequence_number": number})
 
 
@@ -280,16 +345,13 @@ def refusal(error: Refusal) -> dict[str, Any]:
     return chat.refusal(error)
 
 
-def refusal_event(error: Refusal) -> bytes:
+def refusal_event(error: Refusal, sent: int = 0) -> bytes:
     """A refusal within a stream."""
     told = {"code": error.code, "message": str(error), "param": error.field or None}
-    return _event({"type": "error", **told, "sequence_number": 0})
+    return _event({"type": "error", **told, "sequence_number": sent})
 
 
-KEEPALIVE = chat.KEEPALIVE
-
-
-def _head(request: Request, found: Answer) -> dict[str, Any]:
+def _head(request: Request, found: Head) -> dict[str, Any]:
     raw = request.raw
     return {
         "id": f"resp_{found.id}",

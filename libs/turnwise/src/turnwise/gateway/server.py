@@ -21,15 +21,16 @@ from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from turnwise.gateway import chat, messages, responses
+from turnwise.gateway.bodies import Bodies
 from turnwise.gateway.record import Record
-from turnwise.gateway.requests import Refusal, Request
+from turnwise.gateway.requests import Head, Refusal, Request
 from turnwise.gateway.turns import Bounds, Given
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout
+from turnwise.rounds import own_round
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,9 @@ class Gateway:
             self._open -= 1
 
     async def _answer(self, http: web.Request, dialect: Any, record: Record) -> web.StreamResponse:
-        request: Request = dialect.read(await _body(http))
+        data, bodies = await _data(http), record.bodies
+        await own_round()
+        request: Request = dialect.read(bodies.fields(data), bodies)
         retry = http.headers.get("x-stainless-retry-count", "0") not in ("", "0")
         if not request.stream:
             given = await record.ask(request, retry=retry)
@@ -138,9 +141,10 @@ class Gateway:
             response = web.Response(body=body, content_type="application/json")
             await _deliver(http, response, given)
             return response
-        asking = asyncio.ensure_future(record.ask(request, retry=retry))
+        begun: list[Head] = []
+        asking = asyncio.ensure_future(record.ask(request, retry=retry, begun=begun.append))
         try:
-            return await self._stream(http, dialect, record, request, asking)
+            return await self._stream(http, dialect, record, request, asking, begun)
         except asyncio.CancelledError:
             if asking.done() and not asking.cancelled() and asking.exception() is None:
                 asking.result().lost("the client left")
@@ -155,26 +159,30 @@ class Gateway:
         record: Record,
         request: Request,
         asking: asyncio.Future[Given],
+        begun: list[Head],
     ) -> web.StreamResponse:
         """The whole turn as events. A refusal that comes before the first sign of life has a status
         of its own, a later one is an event."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
         )
+        sent = 0
         while not (await asyncio.wait([asking], timeout=self._keepalive_s))[0]:
             if not response.prepared:
                 await response.prepare(http)
-            await response.write(dialect.KEEPALIVE)
+            said = dialect.waiting(request, begun[0], sent)
+            await response.write(b"".join(said))
+            sent += len(said)
         try:
             given = asking.result()
         except Refusal as error:
             if not response.prepared:
                 raise
             record.refuse(error)
-            await response.write(dialect.refusal_event(error))
+            await response.write(dialect.refusal_event(error, sent))
             await response.write_eof()
             return response
-        await _deliver(http, response, given, b"".join(dialect.events(request, given.answer)))
+        await _deliver(http, response, given, b"".join(dialect.events(request, given.answer, sent)))
         return response
 
     async def _models(self, request: web.Request) -> web.Response:
@@ -189,7 +197,8 @@ class Gateway:
         try:
             if record is None:
                 raise _UNKNOWN
-            found = record.prompt_tokens(messages.read(await _body(http)))
+            bodies = Bodies()
+            found = record.prompt_tokens(messages.read(bodies.fields(await _data(http)), bodies))
         except Refusal as error:
             return _refused(messages, error)
         return web.json_response({"input_tokens": found})
@@ -228,27 +237,11 @@ async def _deliver(
         given.delivered()
 
 
-async def _body(http: web.Request) -> dict[str, Any]:
+async def _data(http: web.Request) -> bytes:
     try:
-        data = await http.read()
+        return await http.read()
     except web.HTTPRequestEntityTooLarge as error:
         raise Refusal(413, f"the body is too long: {error.text}", code="body_too_long") from None
-    try:
-        body = _read_json(data)
-    except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is no JSON: {type(error).__name__}: {error}") from None
-    if not isinstance(body, dict):
-        raise Refusal(400, "the body must be a JSON object")
-    return body
-
-
-def _read_json(data: bytes) -> Any:
-    """As Python's own reader, which takes more than JSON (NaN, halves of surrogate pairs) and half
-    the speed."""
-    try:
-        return msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return json.loads(data)
 
 
 def _refused(dialect: Any, error: Refusal) -> web.Response:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import tokendelta
 
 from turnwise.conversation.history import reading
 from turnwise.conversation.recorded import places_of
-from turnwise.gateway.requests import Answer
+from turnwise.gateway.requests import Answer, Head
 
 if TYPE_CHECKING:
     from turnwise.gateway.record import Record
@@ -19,26 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What one rollout may take.
+    """What one rollout may take, and what of it is trained.
 
     Attributes:
         max_turns: Turns that are sampled; a request for another one is refused.
         max_open: Requests at the same time.
         turn_deadline_s: Seconds for each turn.
         grace_s: Seconds that sampling goes on after its client left.
+        constrained: Turns sampled under a grammar are masked, or trained as any other.
     """
 
     max_turns: int = 256
     max_open: int = 8
     turn_deadline_s: float = 600.0
     grace_s: float = 10.0
+    constrained: Literal["mask", "train"] = "mask"
 
 
 @dataclass(slots=True)
 class Sampling:
-    """A turn under way, and how many requests wait for it."""
+    """A turn under way: how its answer begins, and how many requests wait for it."""
 
     task: asyncio.Task[Answer]
+    head: Head
     waiting: int = 0
     leaving: asyncio.TimerHandle | None = None
 

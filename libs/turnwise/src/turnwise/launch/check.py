@@ -19,6 +19,7 @@ from pathlib import Path
 from turnwise.arguments import named_option
 from turnwise.command import PreflightError
 from turnwise.config import ConfigError
+from turnwise.launch.engines import check_engines
 from turnwise.launch.flags import NoAnswer, ask_slime, versions
 from turnwise.launch.head import is_here
 from turnwise.launch.machine import (
@@ -40,6 +41,7 @@ from turnwise.launch.plan import CUSTOM_CONFIG, Plan, make_plan
 from turnwise.launch.preset import RunConfig, read_run
 from turnwise.launch.start import living, start_of
 from turnwise.method import find_method
+from turnwise.models.checks import models_of
 from turnwise.preflight import Check, Line, fail, note, ok, print_table, run_checks, skip
 
 ASK_TIMEOUT_S = 50.0
@@ -59,6 +61,7 @@ def make_checks(config: RunConfig, plan: Plan, run_dir: Path) -> dict[str, Check
     of_a_node: dict[str, Check] = {
         "flags": lambda: flags(config, plan),
         "start": lambda: ok("start", start_of(plan)),
+        "engines": lambda: engines(plan),
         "policy": lambda: policy(config, plan, folder),
         **method.checks(plan),
         "disk": lambda: check_disk(plan, params),
@@ -113,6 +116,13 @@ def flags(config: RunConfig, plan: Plan) -> Iterator[Line]:
         yield fail("flags", f"slime's own parser: {said}", "change the flag or file that it names")
     else:
         yield ok("flags", "slime's own parser accepts them")
+
+
+def engines(plan: Plan) -> Iterator[Line]:
+    """Where slime serves several models, that their ports differ."""
+    check_engines(plan)
+    if (path := plan.value("--sglang-config")) is not None and (there := models_of(Path(path))):
+        yield ok("engines", f"{path}: {', '.join(there)}")
 
 
 def policy(config: RunConfig, plan: Plan, folder: Path) -> Iterator[Line]:

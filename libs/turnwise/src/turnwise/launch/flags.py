@@ -18,7 +18,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from turnwise.config import ConfigError
+from turnwise.config import MAX_NAMES, ConfigError, nearest
 
 _SIZE = re.compile(r"\d+(?:\.\d+)?[kKmMgG]?")
 _NUMBER = re.compile(r"-\.?\d")
@@ -99,9 +99,12 @@ def model_arguments() -> Mapping[str, tuple[str, ...]]:
 
 
 def unknown(name: str, known: Iterable[str], what: str) -> str:
-    """The sentence for a name that does not exist, with the nearest one that does."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"unknown {what} {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    """The sentence for a name that does not exist, with the nearest one that does, or all where
+    they are few."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = nearest(name, names) if near or len(names) <= MAX_NAMES else ""
+    return f"unknown {what} {name!r}" + (f"; {hint}" if hint else "")
 
 
 def find_flag(name: str) -> Flag:

@@ -28,15 +28,25 @@ from turnwise.config import (
     ConfigError,
     Place,
     build,
+    field_name,
     field_names,
     load_toml,
     nearest,
     override,
 )
-from turnwise.launch.flags import Flag, find_flag, model_arguments, split_arguments, unknown
-from turnwise.method import find_method, method_name
+from turnwise.launch.flags import (
+    Flag,
+    find_flag,
+    model_arguments,
+    slime_flags,
+    split_arguments,
+    unknown,
+)
+from turnwise.method import Method, find_method, method_name
 from turnwise.stopping import StopLimits
 
+# Options of the commands themselves, for hints.
+COMMAND = ("run-dir", "detach", "takeover", "dry-run", "debug", "config")
 # The order in which a plan lists the sections.
 SECTIONS = (
     "cluster",
@@ -150,12 +160,14 @@ def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = 
     Raises:
         ConfigError: naming file or flag, what was found and what is allowed.
     """
-    data = load_toml(path)
+    local = find_method(method).preset if method is not None else None
+    data = load_toml(path, presets=None if local is None else local.parent)
     method = method or _only_method(data, path)
     cls = find_method(method)
     own = {"method": "method", method_name(cls): "method", method: "method"}
     homes = {"model": "model", "ray": "ray", "stop": "stop", **own}
     _check_shape(data, (*homes, *SECTIONS), path)
+    _check_flags(data, cls, path)
     models: dict[str, type[Config]] = {
         "model": ModelConfig,
         "ray": RayConfig,
@@ -182,7 +194,8 @@ def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = 
             place = override(models[home], ours[home], key, values, section=f"{section}.")
             flags[(home, *place)] = name
         else:
-            _override(data, word, values, tuple(homes))
+            _check_override(word, cls, tuple(homes))
+            _override(data, word, values)
 
     def made(home: str) -> Any:
         def call(place: Place) -> str:
@@ -227,10 +240,37 @@ def _check_shape(data: Mapping[str, Any], known: Sequence[str], path: Path) -> N
             homes[key] = section
 
 
-def _override(data: dict[str, Any], name: str, values: list[str], ours: Sequence[str]) -> None:
+def _check_flags(data: Mapping[str, Any], cls: type[Method[Any, Any]], path: Path) -> None:
+    """Raises ConfigError where a section of slime's has a key that is no flag of slime."""
+    for section in SECTIONS:
+        for key in data.get(section, {}):
+            if f"--{key}" in slime_flags():
+                continue
+            if field_name(cls.Options, key):
+                own = method_name(cls)
+                raise ConfigError(f"{path}: [{section}] {key}: is an option of [{own}], the method")
+            names = [flag.removeprefix("--") for flag in slime_flags()]
+            raise ConfigError(f"{path}: [{section}] {unknown(key, names, 'flag of slime')}")
+
+
+def _check_override(name: str, cls: type[Method[Any, Any]], ours: Sequence[str]) -> None:
+    """Raises ConfigError where an option of the command line is neither slime's nor ours."""
     section, dot, key = name.partition(".")
     if dot and section not in SECTIONS:
         raise ConfigError(f"--{name}: {unknown(section, (*ours, *SECTIONS), 'section')}")
+    bare = key if dot else name
+    if f"--{bare}" in slime_flags():
+        return
+    if field_name(cls.Options, bare):
+        own = method_name(cls)
+        raise ConfigError(f"--{name}: is an option of the method: --{own}.{bare}")
+    flags = [flag.removeprefix("--") for flag in slime_flags()]
+    limits = [limit.replace("_", "-") for limit in StopLimits.model_fields]
+    raise ConfigError(unknown(bare, [*limits, *flags, *COMMAND], "flag of slime"))
+
+
+def _override(data: dict[str, Any], name: str, values: list[str]) -> None:
+    section, dot, key = name.partition(".")
     flag = find_flag(key if dot else name)
     bare = flag.name.removeprefix("--")
     homes = [home for home in SECTIONS if bare in data.get(home, {})]

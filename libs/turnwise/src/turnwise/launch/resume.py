@@ -13,6 +13,7 @@ import json
 from pathlib import Path
 
 from turnwise.command import PreflightError
+from turnwise.run.folder import RunFolder
 
 TRACKER = "latest_checkpointed_iteration.txt"
 LOADED = frozenset(
@@ -78,6 +79,25 @@ def starting_point(load: str | None, ref_load: str | None, *, needs_reference: b
         f"--load {load}: is not empty, but has no {TRACKER}; slime would start anew and write "
         "among these files. For a first run name an empty or absent folder; to resume, name the "
         "folder that --save wrote"
+    )
+
+
+def made_again(load: str | None, run_dir: Path) -> str:
+    """Which steps of the run folder the checkpoint has not seen, as the end of a sentence.
+
+    Their rows are cut off when the run gets there; "" where none is lost.
+    """
+    latest = iteration(Path(load)) if load is not None else None
+    if latest is None or not latest.isdecimal():
+        return ""
+    rows = RunFolder(run_dir).metric_rows()
+    last = max((row["step"] for row in rows if row["kind"] == "train"), default=0)
+    # Iteration i is saved after the rollout of that number, counted from 0, which is step i + 1.
+    first = int(latest) + 2
+    if last < first:
+        return ""
+    return f"; lost and made again: step{'s' * (last > first)} {first}" + (
+        f" to {last}" if last > first else ""
     )
 
 

@@ -27,6 +27,7 @@ from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.config import ConfigError
 from turnwise.launch import ray_job
 from turnwise.launch.bundle import write_bundle
+from turnwise.launch.engines import check_engines
 from turnwise.launch.follow import Follower
 from turnwise.launch.head import TOKEN, is_here, is_ours, start_head, stop_head, token_of
 from turnwise.launch.plan import CUSTOM_CONFIG, Debug, Plan, custom_config_text, make_plan
@@ -42,7 +43,7 @@ from turnwise.launch.record import (
     write_record,
 )
 from turnwise.launch.result import make_report, tell_result
-from turnwise.launch.resume import iteration, starting_point
+from turnwise.launch.resume import iteration, made_again, starting_point
 from turnwise.launch.rules import number, whole
 from turnwise.launch.watch import FolderWatch
 from turnwise.method import find_method, method_name
@@ -82,8 +83,8 @@ def run(
 
     Raises:
         ConfigError: the file, the command line or the environment can't work as asked.
-        PreflightError: another run of ours lives, `--load` is no starting point, or the cluster
-            does not answer.
+        PreflightError: another run of ours lives, `--load` is no starting point, models would
+            be served on the same ports, or the cluster does not answer.
         RunError: the head, the submission, the cluster or the job failed.
         StopRun: the job went wrong and was ended.
         KeyboardInterrupt: a person stopped it; the job has then ended.
@@ -97,7 +98,9 @@ def run(
         return 0
     make_room(run_dir, takeover=takeover, out=out)
     if debug != "rollout" and is_here(config.ray.address):
-        print(start_of(plan), file=out, flush=True)
+        again = made_again(plan.value("--load"), run_dir)
+        print(f"{start_of(plan)}{again}", file=out, flush=True)
+        check_engines(plan)
     write_folder(run_dir, config, plan)
     write_start(run_dir, _how_started(config, config_path, method))
     record = _start(run_dir, config, plan, out)

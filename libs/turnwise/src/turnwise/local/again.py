@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.config import ConfigError
+from turnwise.console import tell
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Boundary, BoundaryError, Episode
 from turnwise.local.experiment import read_tasks, tool_format
@@ -29,9 +30,9 @@ from turnwise.local.options import SHIPPED, SMOLLM2, TrainOptions
 from turnwise.local.policy import audited, load_policy, load_tokenizer
 from turnwise.method import Method, Services, play
 from turnwise.policy import Policy, model_vocabulary
-from turnwise.printable import printable
 from turnwise.replay import CALLS, Replay
 from turnwise.rollout import Rollout
+from turnwise.run.authors import SAMPLED
 from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import parse_line, read_lines
 from turnwise.run.traces import SegmentTrace, Trace, parse_trace
@@ -54,10 +55,10 @@ def replay_episode(options: TrainOptions, method: Method[Any, Any]) -> int:
     folder = RunFolder.open(options.run_dir)
     trace = read_trace(folder, options.replay)
     episode = asyncio.run(_play(options, method, trace, _task(options, method, trace)))
-    print(f"{folder.episodes}:{options.replay}: {trace.task_id}, rollout {trace.rollout_id}")
+    tell(f"{folder.episodes}:{options.replay}: {trace.task_id}, rollout {trace.rollout_id}")
     findings = compare(trace, episode, grouped=_is_grouped(method))
     for one in findings:
-        print(printable(one.text()))
+        tell(one.text())
     return 0 if all(one.same for one in findings) else EXIT_DIFFERS
 
 
@@ -83,18 +84,31 @@ def read_trace(folder: RunFolder, number: int) -> Trace:
 
 
 class RecordedEngine:
-    """Says what the policy said after the same prompt. Implements `Engine`."""
+    """Says what the policy said after the same prompt. Implements `Engine`.
+
+    Turns that are not trained, as those sampled under a grammar, are said too; their log-probs were
+    not recorded and are 0.
+    """
+
+    takes_grammar = True
 
     def __init__(self, segments: Sequence[SegmentTrace]) -> None:
         self._prompts: list[Ids] = []
+        known: set[tuple[int, bytes]] = set()
         self._turns: defaultdict[bytes, deque[tuple[Ids, NDArray[np.float32]]]] = defaultdict(deque)
         for segment in segments:
             ids = np.array(segment.ids, dtype=np.int32)
             logprobs = np.array(segment.logprobs, dtype=np.float32)
-            for start, stop in _turns(segment):
-                behind = slice(start - segment.prompt_length, stop - segment.prompt_length)
+            logprobs = np.concatenate([np.zeros(segment.prompt_length), np.nan_to_num(logprobs)])
+            for turn, start, stop in _turns(segment):
+                # A turn that others go on from is in the segment of each of them.
+                key = turn, ids[:stop].tobytes()
+                if key in known:
+                    continue
+                known.add(key)
+                said = ids[start:stop], logprobs[start:stop].astype(np.float32)
                 self._prompts.append(ids[:start])
-                self._turns[ids[:start].tobytes()].append((ids[start:stop], logprobs[behind]))
+                self._turns[ids[:start].tobytes()].append(said)
 
     async def generate(
         self, prompt_ids: NDArray[np.int32], params: SamplingParams, *, session_id: str
@@ -107,7 +121,8 @@ class RecordedEngine:
             raise BoundaryError(
                 Boundary.ENGINE,
                 f"no turn was recorded after this prompt of {len(prompt)} tokens; the first {alike}"
-                " are those of a recorded one",
+                " are those of a recorded one (turns behind a segment's last trained one are in no"
+                " record)",
             )
         ids, logprobs = turns.popleft()
         stopped = len(ids) > 0 and int(ids[-1]) in params.stop_token_ids
@@ -200,12 +215,21 @@ def _tokenizer(options: TrainOptions, method: Method[Any, Any]) -> tuple[Any, st
     return load_tokenizer(name), name
 
 
-def _turns(segment: SegmentTrace) -> list[tuple[int, int]]:
-    """[start, stop) of each sampled turn: trained tokens on end that belong to one turn."""
-    mask = np.zeros(len(segment.ids) + 2, dtype=np.int8)
-    mask[1 + segment.prompt_length : -1] = segment.loss_mask
-    edges = np.flatnonzero(np.diff(mask))
-    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+def _turns(segment: SegmentTrace) -> list[tuple[int, int, int]]:
+    """The number of each sampled turn and its [start, stop).
+
+    A stop token directly behind another turn is the template's: it has the number of the prompt
+    that it begins.
+    """
+    turns: list[tuple[int, int, int]] = []
+    before = -1
+    for kind, turn, start, stop in segment.spans:
+        if kind in (*SAMPLED, "stop") and turn == before:
+            if turns and turns[-1][2] == start:
+                start = turns.pop()[1]
+            turns.append((turn, start, stop))
+        before = turn
+    return turns
 
 
 def _is_grouped(method: Method[Any, Any]) -> bool:

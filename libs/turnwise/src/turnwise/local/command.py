@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from turnwise.arguments import named_option, parse_sections
 from turnwise.command import RunError
 from turnwise.config import ConfigError
+from turnwise.console import tell
 from turnwise.local.options import MAX_THREADS, SHIPPED, TrainOptions
 from turnwise.local.threads import choose_threads, set_threads, wait_passively
 from turnwise.method import Method, MethodOptions, find_method, import_name, method_name
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from turnwise.local.experiment import Experiment, MakeEngine
     from turnwise.local.policy import LoadedPolicy
 
+SCHEDULER = "override_opt_param_scheduler"
 MAY_CHANGE = frozenset(
     {"config", "resume", "run_dir", "num_rollout", "save_interval", "threads", "dry_run", "track"}
-    | {"replay"}
+    | {"replay", SCHEDULER}
     | {"engine_url", "engine_device", "engine_port", "engine_python", "engine_start_s"}
     | {"sglang_mem_fraction_static", "sglang_options", "offload_rollout"}
 )
@@ -92,9 +94,10 @@ class LocalRun:
         self.options, method_options = self._read({})
         if self.options.resume or self.options.replay is not None:
             assert self.options.run_dir is not None
-            self.options, method_options = self._read(
-                self._started(RunFolder.open(self.options.run_dir))
-            )
+            folder = RunFolder.open(self.options.run_dir)
+            started = self._started(folder)
+            self.options, method_options = self._read(started, origin=folder.config)
+            _check_schedule(self.options, started.get("num_rollout"))
         if self.options.backend == "slime":
             raise ConfigError("backend slime is chosen on the command line, --backend slime")
         self.method = cls(method_options)
@@ -114,7 +117,10 @@ class LocalRun:
         return asyncio.run(self._train(policy, started))
 
     def _read(
-        self, defaults: Mapping[str, Any], argv: Sequence[str] | None = None
+        self,
+        defaults: Mapping[str, Any],
+        argv: Sequence[str] | None = None,
+        origin: Path | None = None,
     ) -> tuple[TrainOptions, Any]:
         preset = None if defaults else self._cls.preset
         parsed = parse_sections(
@@ -126,6 +132,7 @@ class LocalRun:
             defaults=defaults,
             aliases={"method": self._name},
             default_file=preset,
+            origin=origin,
         )
         return parsed.options, parsed.sections[self._name]
 
@@ -133,7 +140,7 @@ class LocalRun:
         """The options that the run in the folder was started with."""
         started = folder.read_config()
         known = {name: started[name] for name in TrainOptions.model_fields if name in started}
-        for name in ("config", "resume", "run_dir", "dry_run", "replay"):
+        for name in ("config", "resume", "run_dir", "dry_run", "replay", SCHEDULER):
             known.pop(name, None)
         if started.get("method") != self._name:
             raise ConfigError(
@@ -191,7 +198,7 @@ class LocalRun:
         finally:
             await experiment.engine.close()
             await self.method.close()
-        print(f"\n{summary.text()}")
+        tell(f"\n{summary.text()}")
         print(
             f"{time.perf_counter() - started:.0f} s. Run folder {folder.path},"
             f" report {folder.report}"
@@ -237,6 +244,17 @@ class LocalRun:
             without = _config_of(self._name, options, section)
         return how_started(
             import_name(self._cls), self._config(), without, file=path, preset=named is None
+        )
+
+
+def _check_schedule(options: TrainOptions, steps: object) -> None:
+    """Refuses another length of a run whose learning rate falls over it, as Megatron does."""
+    falls = options.lr_decay_style != "constant" and options.num_rollout != steps
+    if falls and not options.override_opt_param_scheduler:
+        raise ConfigError(
+            f"--num-rollout {options.num_rollout}: the run began with {steps}, over which its"
+            f" learning rate falls (--lr-decay-style {options.lr_decay_style}); with"
+            " --override-opt-param-scheduler it falls over the new number from here on"
         )
 
 

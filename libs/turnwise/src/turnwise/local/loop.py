@@ -73,78 +73,78 @@ async def train(
     recorder = Recorder(options, experiment, policy.tokenizer, folder, done, shift)
     lost_groups = LostGroups(options.rollout_batch_size)
     keep_what_is_loaded()
-    try:
-        with (
-            recorder.progress,
-            LocalControl(folder, trainer, recorder.progress, done) as control,
-            _interruptible(recorder.progress.say) as signalled,
-        ):
+    with _interruptible(recorder.progress.say) as signalled:
+        try:
+            with (
+                recorder.progress,
+                LocalControl(folder, trainer, recorder.progress, done) as control,
+            ):
 
-            def interrupted() -> bool:
-                return signalled() or control.stopping is not None
+                def interrupted() -> bool:
+                    return signalled() or control.stopping is not None
 
-            async def evaluate() -> str:
-                if recorder.evaluation(done) is not None:
-                    return f"the evaluation after step {done} is on record already"
-                await _evaluate(trainer, recorder, done)
-                return f"evaluated after step {done}"
+                async def evaluate() -> str:
+                    if recorder.evaluation(done) is not None:
+                        return f"the evaluation after step {done} is on record already"
+                    await _evaluate(trainer, recorder, done)
+                    return f"evaluated after step {done}"
 
-            def save() -> str:
-                nonlocal saved
-                if done > saved:
-                    _save(folder, done, trainer, policy.tokenizer)
-                    saved = done
-                return f"step {done} is saved" if done else "no step is done yet"
+                def save() -> str:
+                    nonlocal saved
+                    if done > saved:
+                        _save(folder, done, trainer, policy.tokenizer)
+                        saved = done
+                    return f"step {done} is saved" if done else "no step is done yet"
 
-            before = recorder.evaluation(0)
-            if before is None and done:
-                recorder.progress.say("the first evaluation is not on record: no verdict")
-            elif before is None:
-                before = await _evaluate(trainer, recorder, 0)
-            if done and _is_due(options, done) and recorder.evaluation(done) is None:
-                await _evaluate(trainer, recorder, done)
-            for step in range(done + 1, options.num_rollout + 1):
-                await control.between(done, interrupted, evaluate=evaluate, save=save)
+                before = recorder.evaluation(0)
+                if before is None and done:
+                    recorder.progress.say("the first evaluation is not on record: no verdict")
+                elif before is None:
+                    before = await _evaluate(trainer, recorder, 0)
+                if done and _is_due(options, done) and recorder.evaluation(done) is None:
+                    await _evaluate(trainer, recorder, done)
+                for step in range(done + 1, options.num_rollout + 1):
+                    await control.between(done, interrupted, evaluate=evaluate, save=save)
+                    if interrupted():
+                        save()
+                        raise Interrupted(f"before step {step}")
+                    recorder.progress.stage(f"step {step}")
+                    result = await trainer.train_step(step)
+                    if trainer.engine.failure and not result.updates:
+                        raise StopRun(f"step {step}: {trainer.engine.failure}")
+                    recorder.stepped(step, result)
+                    control.writer.step = done = step
+                    last = step == options.num_rollout
+                    if last or step % options.save_interval == 0 or interrupted():
+                        save()
+                    if interrupted():
+                        raise Interrupted(f"after step {step}")
+                    lost_groups.count_groups(result.groups)
+                    problem = nothing_scored(result.episodes)
+                    if trainer.engine.restarts > result.restarts_before:
+                        # What an engine lost that was started again since says nothing of the next.
+                        problem = ""
+                    if problem := trainer.engine.failure or problem:
+                        raise StopRun(f"step {step}: {problem}")
+                    if not last and _is_due(options, step):
+                        await _evaluate(trainer, recorder, step)
+                final = options.num_rollout
+                after = recorder.evaluation(final) or await _evaluate(trainer, recorder, final)
                 if interrupted():
-                    save()
-                    raise Interrupted(f"before step {step}")
-                recorder.progress.stage(f"step {step}")
-                result = await trainer.train_step(step)
-                if trainer.engine.failure and not result.updates:
-                    raise StopRun(f"step {step}: {trainer.engine.failure}")
-                recorder.stepped(step, result)
-                control.writer.step = done = step
-                last = step == options.num_rollout
-                if last or step % options.save_interval == 0 or interrupted():
-                    save()
-                if interrupted():
-                    raise Interrupted(f"after step {step}")
-                lost_groups.count_groups(result.groups)
-                problem = nothing_scored(result.episodes)
-                if trainer.engine.restarts > result.restarts_before:
-                    # What an engine lost that was started again since says nothing of the next.
-                    problem = ""
-                if problem := trainer.engine.failure or problem:
-                    raise StopRun(f"step {step}: {problem}")
-                if not last and _is_due(options, step):
-                    await _evaluate(trainer, recorder, step)
-            final = options.num_rollout
-            after = recorder.evaluation(final) or await _evaluate(trainer, recorder, final)
-            if interrupted():
-                raise Interrupted(f"after the evaluation of step {final}")
-            curves = await _play_curves(trainer, recorder)
-    except StopRun as stop:
-        # No episode of the step that broke off was trained on: the weights are those of `done`.
-        if done > saved:
-            _save(folder, done, trainer, policy.tokenizer)
-        raise StopRun(
-            f"{stop}; {done} of {options.num_rollout} steps are done and saved, go on with"
-            f" --resume --run-dir {folder.path}"
-        ) from None
-    finally:
-        await trainer.engine.close()
-        await asyncio.to_thread(recorder.close)
-    return recorder.summarise(before, after, curves)
+                    raise Interrupted(f"after the evaluation of step {final}")
+                curves = await _play_curves(trainer, recorder)
+        except StopRun as stop:
+            # No episode of the step that broke off was trained on: the weights are those of `done`.
+            if done > saved:
+                _save(folder, done, trainer, policy.tokenizer)
+            raise StopRun(
+                f"{stop}; {done} of {options.num_rollout} steps are done and saved, go on with"
+                f" --resume --run-dir {folder.path}"
+            ) from None
+        finally:
+            await trainer.engine.close()
+            await asyncio.to_thread(recorder.close)
+        return recorder.summarise(before, after, curves)
 
 
 def _is_due(options: TrainOptions, step: int) -> bool:

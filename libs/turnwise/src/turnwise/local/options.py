@@ -83,6 +83,8 @@ class TrainOptions(CommandConfig):
     """Learning rate of AdamW at the first step."""
     lr_decay_style: Literal["constant", "linear", "cosine"] = "constant"
     """How it falls over the run's steps, to 0 after the last one."""
+    override_opt_param_scheduler: bool = False
+    """Let a resumed run with another num-rollout fall over that, so that the rate jumps."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Decoupled weight decay of AdamW."""
     adam_beta1: float = Field(default=0.9, ge=0, lt=1)

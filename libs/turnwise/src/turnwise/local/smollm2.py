@@ -18,7 +18,10 @@ _FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 def smollm2_config() -> Any:
     """The model's configuration. Raises ConfigError where the package is not there."""
-    return AutoConfig.from_pretrained(_folder(), gguf_file=_FILE)
+    config: Any = AutoConfig.from_pretrained(_folder(), gguf_file=_FILE)
+    # GGUF keeps it in float32, and slime compares it with Megatron's 1e-5.
+    config.rms_norm_eps = float(f"{config.rms_norm_eps:.6g}")
+    return config
 
 
 def load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
@@ -29,6 +32,9 @@ def load_smollm2(dtype: torch.dtype) -> tuple[Any, Any]:
     """
     folder = _folder()
     tokenizer: Any = AutoTokenizer.from_pretrained(folder, gguf_file=_FILE)
+    # Which token ends a turn depends on the version of transformers that reads the file.
+    tokenizer.bos_token, tokenizer.eos_token = "<|im_start|>", "<|im_end|>"
+    tokenizer.pad_token = "<|im_end|>"
     tokenizer.chat_template = (files("turnwise.local") / "chatml_tools.jinja").read_text("utf-8")
     config = smollm2_config()
     # `from_pretrained` reads a GGUF file only where accelerate is installed, and needs it for

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ANSWER_S = 20.0
 """Seconds for a frozen model's answer."""
 _NAME = re.compile(r"""(?:^|[-{,\s])name:\s*["']?([\w.-]+)""", re.MULTILINE)
+_COMMENT = re.compile(r"(?:^|\s)#.*$", re.MULTILINE)
 
 
 def check_model(line: str, section: str, name: str, model: ModelConfig, plan: Plan) -> Line:
@@ -63,9 +64,21 @@ def check_served(line: str, name: str, plan: Plan) -> Line:
     path = Path(value)
     if not path.is_file():
         return skip(line, f"{path} is not here, so its models can't be looked at")
-    # YAML; a file in which models are named otherwise is slime's to read.
-    served = _NAME.findall(path.read_text(encoding="utf-8", errors="replace"))
+    served = list(models_of(path))
     if name not in served:
         there = ", ".join(served) or "none"
         return fail(line, f"{path} has no model {name!r}; there are {there}", "name one of them")
     return ok(line, f"slime serves {name}; it is asked once the run has started")
+
+
+def models_of(path: Path) -> dict[str, str]:
+    """What a file of engines says of each model, by its name; nothing if the file is not here.
+
+    YAML; a file in which models are named otherwise is slime's to read.
+    """
+    if not path.is_file():
+        return {}
+    text = _COMMENT.sub("", path.read_text(encoding="utf-8", errors="replace"))
+    places = list(_NAME.finditer(text))
+    ends = [place.start() for place in places[1:]] + [len(text)] * bool(places)
+    return {place[1]: text[place.start() : end] for place, end in zip(places, ends, strict=True)}

@@ -84,8 +84,8 @@ class TrainRow(msgspec.Struct, frozen=True, kw_only=True):
     `predicted_memory_bytes` what `turnwise.local.memory` said of it. `tokens_per_s` is sampled
     tokens over `rollout_s`, `engine_busy_s` those of `rollout_s` in which the engine had a turn to
     sample. `waiting_s` is the part of it that a place for an episode stood empty, on average,
-    because others were not done (`turnwise.rollout.waiting_s`). On slime the trainer's numbers are
-    in rows of their own (`SlimeRow`).
+    because others were not done (`turnwise.rollout.waiting_s`); None where episodes of several
+    steps are played at once. On slime the trainer's numbers are in rows of their own (`SlimeRow`).
     """
 
     step: int

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from turnwise.console import OutputConsole
+from turnwise.printable import printable
 from turnwise.run.metrics import EvalRow, TrainRow
 
 
@@ -50,12 +52,14 @@ class ProgressDisplay:
         self._bar.stop()
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        self.console.print(
+            printable(text), markup=False, emoji=False, highlight=False, soft_wrap=True
+        )
 
     def stage(self, text: str) -> None:
         """Says what is going on, on a terminal alone."""
         self.on_stage(text)
-        self._bar.update(self._task, description=text)
+        self._bar.update(self._task, description=escape(printable(text)))
 
     def evaluated(self, row: EvalRow, equation: str) -> None:
         beside = ", ".join(f"{name} {score:.3f}" for name, score in row.baselines.items())

@@ -132,9 +132,10 @@ def read_status(run_dir: Path) -> Status | None:
         raise ConfigError(f"{path}: is no status of a run: {error}") from None
 
 
-def is_alive(status: Status) -> bool:
-    """Whether the process that wrote the status still does."""
-    return status.state != "ended" and time.time() - status.at < QUIET_S
+def is_alive(status: Status, now: float | None = None) -> bool:
+    """Whether the process that wrote the status still does; `now` is the clock's where None."""
+    now = time.time() if now is None else now
+    return status.state != "ended" and now - status.at < QUIET_S
 
 
 def is_paused(run_dir: Path) -> bool:

@@ -115,10 +115,13 @@ class StatusWriter:
         traceback: TracebackType | None,
     ) -> None:
         self._over.set()
-        self._thread.join()
-        self.state = "ended"
-        self.stage("ended")
-        self._write()
+        try:
+            self._thread.join()
+        finally:
+            # An interrupt while it waits leaves no run that seems to go on.
+            self.state = "ended"
+            self.stage("ended")
+            self._write()
 
     def stage(self, text: str) -> None:
         """Says what is done from now on."""

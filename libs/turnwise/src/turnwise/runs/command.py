@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from turnwise.config import ConfigError
-from turnwise.console import OutputConsole
+from turnwise.console import OutputConsole, tell
+from turnwise.printable import printable
 from turnwise.run.control import Outcome, in_words, make_request, read_history
 from turnwise.run.folder import RunFolder
 from turnwise.run.status import STACKS, is_alive, read_status
@@ -99,18 +100,18 @@ def show_status(run_dir: Path, *, stacks: bool = False) -> int:
     status = read_status(run_dir)
     if stacks:
         outcome = _asked(run_dir, "stacks", {})
-        print(outcome.said if outcome.answer == "done" else f"{STACKS}: {outcome.said}")
-        print((run_dir / STACKS).read_text(encoding="utf-8"))
+        tell(outcome.said if outcome.answer == "done" else f"{STACKS}: {outcome.said}")
+        tell((run_dir / STACKS).read_text(encoding="utf-8"))
         status = read_status(run_dir)
     alive = status is not None and is_alive(status)
     if status is not None:
-        print(told.headline(status))
+        tell(told.headline(status))
         for line in told.warnings(status):
-            print(line)
+            tell(line)
         for title, head, rows in told.tables(status) if alive else ():
             _print(title, head, rows[:MAX_EPISODES])
     else:
-        print(f"{run_dir}: it has written no status.json")
+        tell(f"{run_dir}: it has written no status.json")
     if backend_of(run_dir) == "slime":
         from turnwise.launch.start import status as job_status
 
@@ -126,7 +127,7 @@ def ask_for(run_dir: Path, command: str, arguments: Mapping[str, str]) -> int:
     said = f": {outcome.said}" if outcome.said else ""
     if outcome.answer == "refused":
         raise ConfigError(f"{run_dir}: {command} is refused{said}")
-    print(f"{in_words(outcome)}: {outcome.answer}{said}")
+    tell(f"{in_words(outcome)}: {outcome.answer}{said}")
     return 0
 
 
@@ -152,7 +153,7 @@ def _changes(words: Sequence[str]) -> dict[str, str]:
 def _print(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(*head, title=title or None, title_justify="left", box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     OutputConsole(highlight=False, width=None if _is_terminal() else 200).print(table)
 
 

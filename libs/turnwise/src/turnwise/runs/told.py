@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from turnwise.run.control import Outcome, in_words
-from turnwise.run.status import EpisodeStatus, Status
+from turnwise.run.status import EpisodeStatus, Status, is_alive
 
 SAMPLING_S = 5.0
 """An engine that sampled a token so lately is at work: who waits for it has a long turn."""
@@ -24,12 +24,20 @@ def seconds(value: float) -> str:
 
 def headline(status: Status, now: float | None = None) -> str:
     """What the run does, in one sentence."""
-    ago = (time.time() if now is None else now) - status.at
+    now = time.time() if now is None else now
+    ago = now - status.at
     median = "" if status.median_s is None else f", {seconds(status.median_s)} each"
+    if status.state == "ended":
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(status.at))
+        return (
+            f"ended at {at} UTC, {seconds(max(0.0, ago))} ago, on {status.backend},"
+            f" {status.process}: after step {status.step}; {status.settled} episodes ended{median}"
+        )
     return (
         f"{status.state} on {status.backend}, {status.process}: after step {status.step},"
         f" {status.stage} for {seconds(status.stage_s)}; {status.in_flight} episodes under way,"
         f" {status.settled} ended{median}; as of {seconds(max(0.0, ago))} ago"
+        + ("" if is_alive(status, now) else ", and nothing since: it has ended or can't write")
     )
 
 

@@ -43,6 +43,8 @@ from turnwise.slime.samples import FACTS, read_episode, score_of
 from turnwise.slime.shared import find_method, find_tokenizer, service_totals
 from turnwise.trials import mean_score, pass_hat_k
 
+SYNCHRONOUS = "slime.rollout.sglang_rollout.generate_rollout"
+"""slime's `--rollout-function-path` where none is given."""
 logger = logging.getLogger(__name__)
 
 
@@ -158,12 +160,19 @@ def train_row(
         groups_kept=kept,
         groups_dropped=period.dropped,
         rollout_s=rollout_s,
-        # slime starts all episodes of a step at once.
-        waiting_s=waiting_s([one.at for one in period.ended], max(1, len(period.ended))),
+        waiting_s=_waiting_s(args, period),
         train_s=None,
         loop_lag_p50_ms=1e3 * period.lag_p50_s,
         loop_lag_max_ms=1e3 * period.lag_max_s,
     )
+
+
+def _waiting_s(args: Any, period: Period) -> float | None:
+    """As of `TrainRow`. slime's own rollout starts all episodes of a step at once; where another
+    takes its place, as the fully asynchronous one, nobody waits for the longest of a step."""
+    if getattr(args, "rollout_function_path", None) not in (None, SYNCHRONOUS):
+        return None
+    return waiting_s([one.at for one in period.ended], max(1, len(period.ended)))
 
 
 def eval_row(args: Any, step: int, dataset: str, samples: Sequence[Any], seconds: float) -> EvalRow:

@@ -160,22 +160,28 @@ def _normalise(args: Any, scores_G: NDArray[np.float64]) -> NDArray[np.float64]:
 def _credits(args: Any, samples: Sequence[Any], places: Sequence[int]) -> dict[int, float]:
     """What the samples of a group at these places earn beside the score, by place; normalised as
     the scores are."""
-    found = []
+    found: list[dict[int, tuple[float, int]]] = []
     for members in _rollouts([samples[place] for place in places]):
-        told = [
-            (*credit, places[member])
-            for member in members
-            if (credit := (samples[places[member]].metadata or {}).get(CREDIT)) is not None
+        told: dict[int, tuple[float, int]] = {}
+        for place in (places[member] for member in members):
+            credit = (samples[place].metadata or {}).get(CREDIT)
+            if credit is not None:
+                told[int(credit[0])] = float(credit[1]), place
+        found.append(told)
+    if not _centres(args):
+        return {place: value for told in found for value, place in told.values()}
+    values_G = [
+        [
+            told[segment][0] if segment in told else None
+            for segment in range(max(told, default=-1) + 1)
         ]
-        found.append(sorted(told))
-    values_G = [[float(credit) for _, credit, _ in told] for told in found]
-    if _centres(args):
-        normalised = credit_advantages(values_G, std_normalization=_scales(args))
-        values_G = [credits.tolist() for credits in normalised]
+        for told in found
+    ]
+    normalised = credit_advantages(values_G, std_normalization=_scales(args))
     return {
-        place: value
-        for told, values in zip(found, values_G, strict=True)
-        for (_, _, place), value in zip(told, values, strict=True)
+        place: float(values[segment])
+        for told, values in zip(found, normalised, strict=True)
+        for segment, (_, place) in told.items()
     }
 
 

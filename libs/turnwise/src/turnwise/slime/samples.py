@@ -90,7 +90,8 @@ def to_samples(
         _write_segment(args, one, segment, unwritten, masks_old=masks_old)
         one.response = _text(profile, one.tokens[segment.prompt_length :])
     for place, (one, credit) in enumerate(zip(samples, episode.credit, strict=False)):
-        one.metadata[CREDIT] = [place, credit]
+        if credit is not None:
+            one.metadata[CREDIT] = [place, credit]
     if not segments:
         _write_placeholder(args, sample, profile)
     cut = episode.ending.limit not in (None, Limit.FORMAT)

@@ -141,8 +141,9 @@ _OFF = _words(
     r"\bdisconnect\w*\b|\b(?:is|are|be|stays?) (?:off|disabled|disconnected)\b(?=\W*$)"
 )
 _CONDITION = _words(r"^\W*(?:if|when|once|in case)\b[^,]*,|\bif (?:it|that|this|the)\b.*$")
-_FUNCTION = re.compile(r"\b([a-z]+(?:_[a-z]+)+)\b(?:\(([^)]*)\))?")
-_ARGUMENT = re.compile(r"(\w+)\s*=\s*[\"']([^\"']*)[\"']")
+# The arguments are bounded, so that time stays linear in what an agent says.
+_FUNCTION = re.compile(r"\b([a-z]+(?:_[a-z]+)+)\b(?:\(([^)]{0,1000})\))?")
+_ARGUMENT = re.compile(r"\b(\w+)\s{0,16}=\s{0,16}[\"']([^\"']*)[\"']")
 _MODES = {
     "4g_5g_preferred": r"4g_5g_preferred|\b5g\b|\b4g ?/ ?5g|\blte\b",
     "4g_only": r"4g_only|\b4g only\b|\bonly 4g\b",

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +29,7 @@ from turnwise.rollout import Rollout, derive_seed
 
 from apps.trainers.tau.method import TauMethod
 from apps.trainers.tau.options import TauOptions
+from examples.tau_gateway import TauGateway
 
 FOLDER = Path(__file__).parents[2] / "apps/trainers/tau/policy"
 
@@ -65,19 +71,48 @@ def native(loaded: tuple[Any, Any]) -> list[Episode]:
     return asyncio.run(played(TauMethod(options), loaded))
 
 
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [
-        ("tau_gateway", "TauGateway"),
-        ("tau_openai_agents", "TauAgents"),
-        ("tau_anthropic", "TauAnthropic"),
-    ],
-)
+class Elsewhere(TauGateway):
+    """Whose agent runs in another process."""
+
+    def describe(self, task: Task) -> int:
+        return task.index
+
+
+@pytest.fixture(scope="module")
+def agents(python: Path) -> Iterator[str]:
+    """The URL of the examples' agents, run by the interpreter that has their libraries."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "NO_PROXY": "*",
+        "OPENAI_AGENTS_DISABLE_TRACING": "1",
+    }
+    with subprocess.Popen(
+        [python, Path(__file__).with_name("serve.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        json.dump([os.path.abspath(one) for one in sys.path], process.stdin)
+        process.stdin.close()
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        process.kill()
+
+
+@pytest.mark.parametrize("module", [None, "tau_openai_agents", "tau_anthropic"])
 async def test_the_same_seed_samples_the_same_ids_as_the_native_method(
-    module: str, name: str, loaded: tuple[Any, Any], native: list[Episode]
+    module: str | None,
+    loaded: tuple[Any, Any],
+    native: list[Episode],
+    request: pytest.FixtureRequest,
 ) -> None:
-    agent = pytest.importorskip(f"examples.{module}")
-    through = await played(getattr(agent, name)(HarnessOptions(max_turns=8)), loaded)
+    options = HarnessOptions(max_turns=8)
+    method = TauGateway(options)
+    if module is not None:
+        url = f"{request.getfixturevalue('agents')}/{module}"
+        method = Elsewhere(options.model_copy(update={"callback_url": url}))
+    through = await played(method, loaded)
     for one, other in zip(native, through, strict=True):
         assert (one.ending, one.score) == (other.ending, other.score)
         (expected,), (found,) = one.segments, other.segments
