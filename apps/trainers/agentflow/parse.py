@@ -253,7 +253,7 @@ def _refuse_constant(name: str) -> Any:
 def _call(command: str, name: str) -> dict[str, Any] | Malformed:
     try:
         # The compiler prints a line for each odd literal, however many there are.
-        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+        with warnings.catch_warnings(action="ignore"):
             node = ast.parse(command, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return Malformed("not_a_command", f"neither a JSON object nor one call: {error}")

@@ -1,5 +1,7 @@
+import json
 import os
 from random import Random
+from typing import Any
 
 import miniatures
 import pytest
@@ -19,6 +21,51 @@ def test_random_programs_get_the_prompts_of_the_oracle(rnd) -> None:
 
 def test_many_random_programs_get_the_prompts_of_the_oracle() -> None:
     assert sum(play(Random(seed)) for seed in range(ROLLOUTS)) > ROLLOUTS
+
+
+def test_known_messages_change_no_decision() -> None:
+    """Programs of few words, so that many turns and histories say the same."""
+    profile = Profile.from_tokenizer(miniatures.load("append-only"))
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    for seed in range(300):
+        rnd = Random(seed)
+        knowing, plain = Tree(profile), Tree(profile)
+        known: dict[str, Any] = {}
+        lines: list[list[dict[str, Any]]] = [[]]
+        pending: list[tuple[list[dict[str, Any]], Ticket, Ticket]] = []
+        for _ in range(25):
+            if pending and rnd.random() < 0.6:
+                history, one, other = pending.pop(rnd.randrange(len(pending)))
+                said = {"role": "assistant", "content": rnd.choice("XY")}
+                if one.decision != "replay" and one.status == "open":
+                    ids = profile.encoder.encode(said["content"])
+                    for tree, ticket in ((knowing, one), (plain, other)):
+                        tree.commit(ticket, ids, [-1.0] * len(ids), message=said)
+                        if len(lines) % 4:
+                            tree.delivered(ticket)
+                    lines.append([*history, said])
+                continue
+            history = list(rnd.choice(lines[-4:] + lines[:1]))
+            history += [{"role": "user", "content": rnd.choice("ab")}] * rnd.choice([1, 1, 1, 2])
+            given = [known.setdefault(json.dumps(m), knowing.known(m)) for m in history]
+            asked = {"tools": rnd.choice([None, None, tools]), "retry": rnd.random() < 0.1}
+            one, other = knowing.prepare(given, **asked), plain.prepare(history, **asked)
+            assert isinstance(one, Ticket) and isinstance(other, Ticket)
+            assert facts(one) == facts(other), seed
+            pending.append((history, one, other))
+            if rnd.random() < 0.3:
+                lines.append(history)
+        assert [s.ids.tolist() for s in knowing.samples().samples] == [
+            s.ids.tolist() for s in plain.samples().samples
+        ]
+
+
+def facts(ticket: Ticket) -> list[Any]:
+    slot = ticket.slot
+    base = None if slot.base is None else slot.base.number
+    prompt = ticket.prompt.tolist() if slot.prompt >= 0 else None
+    return [ticket.decision, ticket.cause, ticket.turn, ticket.agreed, slot.segment.number, base,
+            prompt]  # fmt: skip
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)

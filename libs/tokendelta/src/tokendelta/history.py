@@ -68,7 +68,8 @@ class Known(dict[str, Any]):
 class Walk:
     """A history of known messages that leads to one node alone, at every place.
 
-    It still does while no node has got a child beside others, which `branchings` counts.
+    It still does while no turn was added beside another child, which `branchings` counts: a message
+    from outside is added only where nothing agreed with it.
     """
 
     root: Root
@@ -203,7 +204,6 @@ class Histories:
             child = next((c for c in node.children.get(key, ()) if c.slot is None), None)
             if child is None:
                 child = Node(node)
-                self._branchings += bool(node.children)
                 node.children.setdefault(key, []).append(child)
             node = child
         return node

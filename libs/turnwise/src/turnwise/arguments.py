@@ -85,6 +85,7 @@ def parse_sections(
     defaults: Mapping[str, Any] | None = None,
     aliases: Mapping[str, str] | None = None,
     default_file: Path | None = None,
+    origin: Path | None = None,
 ) -> Parsed:
     """A configuration whose file has tables of their own models beside the options.
 
@@ -95,6 +96,7 @@ def parse_sections(
         defaults: As of `parse_args`; sections by their names.
         aliases: Other names of sections.
         default_file: Read where `--config` names none.
+        origin: The file that has the defaults, for errors: that of a run which goes on.
 
     Raises:
         ConfigError, SystemExit: see `parse_args`.
@@ -102,7 +104,7 @@ def parse_sections(
     if any(word in HELP for word in argv):
         print_help(model, sections, prog=prog, description=description)
         raise SystemExit(0)
-    reader = _Reader(model, sections, aliases or {}, dict(defaults or {}))
+    reader = _Reader(model, sections, aliases or {}, dict(defaults or {}), origin)
     given = named_option(argv, "--config")
     path = Path(given) if given is not None else default_file
     if path is not None:
@@ -120,13 +122,18 @@ class _Reader:
         sections: Mapping[str, type[Config]],
         aliases: Mapping[str, str],
         values: dict[str, Any],
+        origin: Path | None,
     ) -> None:
+        self._origin = origin
         self._models: dict[str, type[Config]] = {"": model, **sections}
         self._aliases = aliases
         self._values: dict[str, dict[str, Any]] = {
             name: dict(values.pop(name, {})) for name in sections
         }
         self._values[""] = values
+        self._defaults = {
+            (name, *_dashed(place)) for name, one in self._values.items() for place in _places(one)
+        }
         self._path: Path | None = None
         self._in_file: set[Place] = set()
         self._flags: dict[Place, str] = {}
@@ -194,6 +201,8 @@ class _Reader:
             return f"{self._path}: " if self._path is not None and not of_flags else ""
         if any(own[: len(one)] == one for one in map(_dashed, self._in_file)):
             return f"{self._path}: {key}"
+        if self._origin is not None and own in self._defaults:
+            return f"{self._origin}: {key}"
         return f"--{key}"
 
 

@@ -242,8 +242,8 @@ class Method(ABC, Generic[OptionsT, TaskT]):
         return {}
 
 
-_told: set[tuple[str, str]] = set()
-"""Bugs that were logged, by method and message."""
+_told: set[tuple[str, str, int]] = set()
+"""Bugs that were logged, by method and place: a message may hold what a model wrote."""
 
 
 async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyPolicy) -> Episode:
@@ -251,7 +251,7 @@ async def play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyP
 
     A `BoundaryError` loses the episode where it says, with what was said until then. Any other
     exception is a bug of the method: it loses the episode to the environment, and is logged the
-    first time.
+    first time that it is raised there.
 
     Raises:
         ConfigError, PreflightError, RunError: no further episode could be right, or played.
@@ -288,14 +288,23 @@ async def _play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: Any
         await own_round()
         what = f"{type(error).__name__}: {error}"
         name = method_name(type(method))
-        if (name, what) not in _told:
-            _told.add((name, what))
+        if (bug := (name, *_raised_at(error))) not in _told:
+            _told.add(bug)
             logger.exception("episode %s: a bug of %s", rollout.rollout_id, name)
         lost, conversation = Ending.lost(BoundaryError(Boundary.ENVIRONMENT, what)), None
     if conversation is not None and conversation.rollout is rollout:
         episode: Episode = conversation.episode(lost)
         return episode
     return unplayed(rollout, lost)
+
+
+def _raised_at(error: Exception) -> tuple[str, int]:
+    """File and line."""
+    trace = error.__traceback__
+    assert trace is not None, "it was raised"
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace.tb_frame.f_code.co_filename, trace.tb_lineno
 
 
 def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:

@@ -265,6 +265,15 @@ def test_a_wrong_name_anywhere_in_a_file_is_told_with_the_file_and_the_nearest(
     assert str(caught.value).startswith(f"{path}: ") and words in str(caught.value)
 
 
+def test_what_a_run_that_goes_on_began_with_is_told_with_its_file() -> None:
+    defaults = {"lr": 0.5, "flow": {"order": "fixed", "later_option": 3}}
+    with pytest.raises(ConfigError, match=r"^run/config\.json: flow\.later-option: unknown key"):
+        parse_sections(
+            Train, {"flow": Method}, ["--lr", "1"], prog="train", description="",
+            defaults=defaults, origin=Path("run/config.json"),
+        )  # fmt: skip
+
+
 def test_help_has_every_option_with_its_meaning_and_default(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -24,7 +24,7 @@ class Own(Method[Turns, str]):
         return str(row.prompt)
 
     async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
-        raise KeyError(f"a bug at {self.options.turns}")
+        raise KeyError(f"a bug at {self.options.turns} of {rollout.task}")
 
 
 class Named(Own):
@@ -41,7 +41,7 @@ async def test_a_bug_loses_each_episode_and_is_told_once(caplog: pytest.LogCaptu
     policy = byte_policy(ScriptedEngine([]))
     with caplog.at_level(logging.ERROR):
         for number in range(3):
-            rollout = Rollout("t", "t", f"r{number}", "g", number)
+            rollout = Rollout(f"what {number} wrote", "t", f"r{number}", "g", number)
             episode = await play(Own(Turns()), rollout, policy)
             assert episode.ending.boundary is Boundary.ENVIRONMENT
     assert caplog.text.count("Traceback") == 1

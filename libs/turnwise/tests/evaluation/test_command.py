@@ -287,6 +287,7 @@ def test_a_method_that_samples_the_policy_otherwise_than_asked_is_refused(
         (["--compare", "a", "b", "--hf-checkpoint", "c"], "ask no model"),
         (["--rescore", "a"], "the score here is the method's own reward"),
         (["--resume", "--run-dir", "absent"], "absent: no such folder"),
+        (["--resume", "--run-dir", "trained"], "trained: not the folder of an evaluation"),
     ],
 )
 def test_what_cannot_be_is_one_line_and_exit_code_2(
@@ -294,6 +295,9 @@ def test_what_cannot_be_is_one_line_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "trained").mkdir()
+    # Of a training run, whose options an evaluation reads otherwise.
+    (tmp_path / "trained" / "config.json").write_text('{"label_key": null, "top_p": "x"}')
     assert run_command(lambda given: evaluate_method(Echo, given), argv) == 2
     told = capsys.readouterr().err
     assert words in told and "sk-a-key" not in told and len(told.splitlines()) == 1

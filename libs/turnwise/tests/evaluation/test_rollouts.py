@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
+from turnwise.evaluation import rollouts
 from turnwise.evaluation.rollouts import missing_rollouts, play_trials
 from turnwise.rollout import Rollout
 from turnwise.run.folder import RunFolder
@@ -35,8 +36,9 @@ def test_a_trials_seed_does_not_depend_on_what_else_is_missing() -> None:
     assert missing_rollouts(TASKS, 1, seed=8, scored=())[0].seed != whole["a#0"]
 
 
-async def test_traces_are_written_beside_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("long", [True, False])
+async def test_long_traces_alone_are_written_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, long: bool
 ) -> None:
     folder, threads = RunFolder.create(tmp_path / "run", "eval", {}), list[bool]()
     append = RunFolder.append_episode
@@ -46,6 +48,7 @@ async def test_traces_are_written_beside_the_event_loop(
         append(self, row)
 
     monkeypatch.setattr(RunFolder, "append_episode", watched)
+    monkeypatch.setattr(rollouts, "LONG_TOKENS", -1 if long else 0)
 
     async def play(rollout: Rollout[int]) -> Episode:
         ids = rollout.rollout_id, rollout.group_id, rollout.task_id
@@ -54,7 +57,7 @@ async def test_traces_are_written_beside_the_event_loop(
     left = missing_rollouts(TASKS, 1, seed=0, scored=())
     kept: list[Episode] = []
     await play_trials(left, play, keep=kept.append, folder=folder, tokenizer=None, concurrency=2)
-    assert threads == [True] * 3 and len(kept) == 3
+    assert threads == [long] * 3 and len(kept) == 3
 
 
 async def test_what_ended_before_a_failure_is_kept_and_lost_ones_are_shown_whole(

@@ -45,6 +45,10 @@ def test_weights_are_cast_to_the_dtype_that_is_asked_for(policy_folder: Path) ->
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere: no such folder"):
         load_policy(str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="smolm2: no such folder; did you mean 'smollm2'"):
+        load_policy("smolm2")
+    with pytest.raises(ConfigError, match="py: is a file"):
+        load_policy(__file__)
 
 
 def test_the_parent_of_checkpoints_is_refused_with_the_newest_named(

@@ -64,6 +64,10 @@ def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"--run-dir .*file.*: Not a directory"):
         RunFolder.create(tmp_path / "file" / "run", "tau", {})
+    with pytest.raises(ConfigError, match=r"--run-dir .*file: is a file; name a folder"):
+        RunFolder.create(tmp_path / "file", "tau", {})
+    with pytest.raises(ConfigError, match=r"file: is a file; name the folder of a run"):
+        RunFolder.open(tmp_path / "file")
 
 
 @pytest.mark.parametrize(

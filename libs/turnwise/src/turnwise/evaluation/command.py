@@ -29,6 +29,7 @@ from turnwise.arguments import (
 from turnwise.command import run_command
 from turnwise.config import ConfigError, field_names, load_toml
 from turnwise.evaluation.benchmark import Benchmark
+from turnwise.evaluation.tasks import check_folder
 from turnwise.local.threads import wait_passively
 from turnwise.method import Method, find_method, method_name
 from turnwise.run.folder import RunFolder
@@ -98,6 +99,8 @@ class _Line:
     ) -> None:
         self.preset: Path | None = None
         started = _started(argv)
+        goes_on = Path(named_option(argv, "--run-dir") or "")
+        self._origin = RunFolder(goes_on).config if started else None
         name = method or named_option(argv, "--method") or started.get("method")
         name = name or benchmark.method
         if not isinstance(name, str | type) or not name:
@@ -140,6 +143,7 @@ class _Line:
             description=f"{self._benchmark.description} {CODES}",
             defaults=defaults,
             aliases={"method": self._section},
+            origin=self._origin,
         )
         return parsed.options, parsed.sections[self._section]
 
@@ -204,7 +208,9 @@ def _started(argv: Sequence[str]) -> dict[str, Any]:
     given = named_option(argv, "--run-dir")
     if given is None or not _given(argv, "--resume"):
         return {}
-    found = RunFolder.open(Path(given)).read_config()
+    folder = RunFolder.open(Path(given))
+    check_folder(folder.path)
+    found = folder.read_config()
     return {name: value for name, value in found.items() if name not in ANEW}
 
 

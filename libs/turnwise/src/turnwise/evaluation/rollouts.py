@@ -15,6 +15,10 @@ from turnwise.run.traces import EVAL_TRACES, trace_row
 
 TaskT = TypeVar("TaskT")
 
+LONG_TOKENS = 10_000
+"""A trace of more is written in a thread: token by token they take a second to decode where there
+are a hundred thousand. Shorter ones are not, so that trials end in the same order in every run."""
+
 
 def missing_rollouts(
     tasks: Mapping[str, TaskT],
@@ -82,8 +86,10 @@ async def play_trials(
         why = "sample" if episode.ending.by_policy else episode.ending.label
         if episode.rollout_id in shown or why not in ("sample", *shown):
             shown.add(why)
-            # Long texts take a second to decode token by token.
-            await asyncio.to_thread(write, episode, why)
+            if sum(len(segment.ids) for segment in episode.segments) > LONG_TOKENS:
+                await asyncio.to_thread(write, episode, why)
+            else:
+                write(episode, why)
         return episode
 
     await run_rollouts(rollouts, played, ledger=Ledger(), concurrency=concurrency, on_episode=keep)

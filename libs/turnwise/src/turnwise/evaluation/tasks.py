@@ -66,16 +66,20 @@ def write_tasks(folder: Path, tasks: Sequence[TaskRow]) -> None:
     write_whole(folder / TASKS, "".join(f"{dump(msgspec.to_builtins(t))}\n" for t in tasks))
 
 
+def check_folder(folder: Path) -> None:
+    """Raises ConfigError where a run's folder is not that of an evaluation."""
+    if not (folder / TASKS).is_file():
+        raise ConfigError(f"{folder}: not the folder of an evaluation: it has no {TASKS}")
+
+
 def read_tasks(folder: Path) -> list[TaskRow]:
     """The tasks of an evaluation.
 
     Raises:
         ConfigError: the folder has none, or naming the line that is broken.
     """
-    path = folder / TASKS
-    if not path.is_file():
-        raise ConfigError(f"{folder}: not the folder of an evaluation: it has no {TASKS}")
-    tasks = []
+    check_folder(folder)
+    path, tasks = folder / TASKS, []
     for number, row in enumerate(read_rows(path), start=1):
         try:
             tasks.append(msgspec.convert(row, TaskRow))

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import tokendelta
+import toolparse
 from msgspec import Raw
 
 from turnwise.gateway.requests import MAX_MESSAGES, Refusal, list_of
@@ -54,6 +55,7 @@ class Bodies:
         self._histories: list[_History] = []
         self._tools_data, self._tools_value = b"", None
         self._tools: tuple[Any, list[Message]] = None, []
+        self._toolset: tuple[list[Message], toolparse.ToolSet] | None = None
 
     def fields(self, data: bytes) -> dict[str, Any]:
         """The fields of a body. A list of `messages` is left unread, as `Raw`, and so are the items
@@ -130,6 +132,14 @@ class Bodies:
                 return made
             self._tools = make, made
         return self._tools[1]
+
+    def toolset(self, tools: list[Message]) -> toolparse.ToolSet | None:
+        """Tools to read calls by, None for none; compiled once while the same bytes come."""
+        if not tools:
+            return None
+        if self._toolset is None or self._toolset[0] is not tools:
+            self._toolset = tools, toolparse.ToolSet(tools)
+        return self._toolset[1]
 
     def _made(
         self, item: Any, number: int, make: Callable[[Any, int], list[Message]]

@@ -86,8 +86,6 @@ class Record:
         self._told: dict[int, Told] = {}
         self._sessions: set[str] = set()
         self._closed = False
-        # Of the tools that came last, which are the same list where they came in the same bytes.
-        self._toolset: tuple[Any, toolparse.ToolSet] | None = None
         self._samples: tokendelta.SampleSet | None = None
 
     async def ask(
@@ -139,7 +137,7 @@ class Record:
         tree = tokendelta.Tree(self.policy.profile)
         try:
             found = tree.prepare(request.messages, tools=request.tools)
-        except (ValueError, TypeError, RecursionError) as error:
+        except (tokendelta.TokenDeltaError, RecursionError) as error:
             raise Refusal(400, str(error)) from error
         assert isinstance(found, tokendelta.Ticket), "there is no bound"
         return len(found.prompt)
@@ -182,11 +180,11 @@ class Record:
         if request.schema is not None:
             self._check_grammar(request, request.schema)
         try:
-            toolset = self._compiled(request.tools) if request.tools and request.parse else None
+            toolset = self.bodies.toolset(request.tools) if request.parse else None
             found = self.tree.prepare(
                 request.messages, tools=request.tools, params=request.key, retry=retry
             )
-        except (ValueError, TypeError, RecursionError) as error:
+        except (tokendelta.TokenDeltaError, RecursionError) as error:
             raise Refusal(400, str(error)) from error
         if isinstance(found, tokendelta.Overflow):
             raise self._overflow(found.available + found.needed)
@@ -214,11 +212,6 @@ class Record:
         self._sampling[found.turn] = Sampling(task, head)
         task.add_done_callback(lambda done: self._ended(found.turn, done))
         return found
-
-    def _compiled(self, tools: list[dict[str, Any]]) -> toolparse.ToolSet:
-        if self._toolset is None or self._toolset[0] is not tools:
-            self._toolset = tools, toolparse.ToolSet(tools)
-        return self._toolset[1]
 
     def _check_grammar(self, request: Request, schema: Schema) -> None:
         if not takes_grammar(self.policy.engine):

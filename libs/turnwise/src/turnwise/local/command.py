@@ -94,8 +94,9 @@ class LocalRun:
         self.options, method_options = self._read({})
         if self.options.resume or self.options.replay is not None:
             assert self.options.run_dir is not None
-            started = self._started(RunFolder.open(self.options.run_dir))
-            self.options, method_options = self._read(started)
+            folder = RunFolder.open(self.options.run_dir)
+            started = self._started(folder)
+            self.options, method_options = self._read(started, origin=folder.config)
             _check_schedule(self.options, started.get("num_rollout"))
         if self.options.backend == "slime":
             raise ConfigError("backend slime is chosen on the command line, --backend slime")
@@ -116,7 +117,10 @@ class LocalRun:
         return asyncio.run(self._train(policy, started))
 
     def _read(
-        self, defaults: Mapping[str, Any], argv: Sequence[str] | None = None
+        self,
+        defaults: Mapping[str, Any],
+        argv: Sequence[str] | None = None,
+        origin: Path | None = None,
     ) -> tuple[TrainOptions, Any]:
         preset = None if defaults else self._cls.preset
         parsed = parse_sections(
@@ -128,6 +132,7 @@ class LocalRun:
             defaults=defaults,
             aliases={"method": self._name},
             default_file=preset,
+            origin=origin,
         )
         return parsed.options, parsed.sections[self._name]
 

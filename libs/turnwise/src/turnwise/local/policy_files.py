@@ -6,6 +6,7 @@ not a checkpoint that can be computed here is refused with the file and the key.
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ from turnwise.run.disk import reading
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 """One of them holds the vocabulary."""
+NAMED = ("shipped", "smollm2")
+"""Policies that are no folder."""
 WEIGHT_TYPES = frozenset({"F64", "F32", "F16", "BF16"})
 """Of a weight that means what its number says; the others need scales."""
 
@@ -136,8 +139,7 @@ def check_model_folder(path: Path, flag: str) -> None:
     Raises:
         ConfigError: beginning with `flag`, which names the folder.
     """
-    if not path.is_dir():
-        raise ConfigError(f"{flag}: no such folder")
+    _check_is_folder(path, flag)
     if not (path / "config.json").is_file():
         steps = sorted(step.name for step in path.glob("**/step_*"))
         hint = f"; did you mean {steps[-1]} inside it?" if steps else ""
@@ -155,14 +157,21 @@ def check_model_folder(path: Path, flag: str) -> None:
     _check_weight_types(path, flag)
 
 
+def _check_is_folder(path: Path, flag: str) -> None:
+    if path.is_dir():
+        return
+    near = difflib.get_close_matches(str(path), NAMED, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"{flag}: {'is a file' if path.exists() else 'no such folder'}{hint}")
+
+
 def check_tokenizer_folder(path: Path, flag: str) -> None:
     """Checks a folder's JSON files and that it brings a tokenizer, none of it as code.
 
     Raises:
         ConfigError: beginning with `flag`, which names the folder.
     """
-    if not path.is_dir():
-        raise ConfigError(f"{flag}: no such folder")
+    _check_is_folder(path, flag)
     for name, kind in _KINDS.items():
         file = path / name
         if not file.exists():

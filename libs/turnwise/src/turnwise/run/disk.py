@@ -41,8 +41,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def making(flag: str) -> Iterator[None]:
-    """Names the option where the block can't make or open a run's folder.
+def making(flag: str, path: Path | None = None) -> Iterator[None]:
+    """Names the option where the block can't make or open a run's folder, `path` where the system
+    says no other.
 
     Raises:
         PreflightError: the disk is full, broken or read-only.
@@ -54,6 +55,7 @@ def making(flag: str) -> Iterator[None]:
         if isinstance(error, ConfigError):
             raise
         place = getattr(error, "filename", None)
+        place = path if place is None else place
         where = f"{flag} {place}" if place is not None else flag
         refusal: type[Exception] = ConfigError
         if isinstance(error, OSError) and error.errno in DISK_ERRORS:

@@ -58,9 +58,11 @@ class RunFolder:
             ConfigError: if the folder holds anything already, or can't be made.
             PreflightError: if the disk can't hold it.
         """
-        with making("--run-dir"):
+        with making("--run-dir", path):
             folder = cls(path if path is not None else _fresh(Path("runs"), method))
-            if folder.path.exists() and (not folder.path.is_dir() or any(folder.path.iterdir())):
+            if folder.path.exists() and not folder.path.is_dir():
+                raise ConfigError(f"--run-dir {folder.path}: is a file; name a folder")
+            if folder.path.exists() and any(folder.path.iterdir()):
                 raise ConfigError(
                     f"--run-dir {folder.path}: exists and is not empty; name another folder, or add"
                     " --resume to go on with this run"
@@ -79,7 +81,8 @@ class RunFolder:
         """
         folder = cls(path)
         if not path.is_dir():
-            raise ConfigError(f"{path}: no such folder; name the folder of a run")
+            what = "is a file" if path.exists() else "no such folder"
+            raise ConfigError(f"{path}: {what}; name the folder of a run")
         if not folder.config.is_file():
             raise ConfigError(f"{path}: not a run folder: it has no config.json")
         return folder
