@@ -160,7 +160,8 @@ def _check_is_folder(path: Path, flag: str) -> None:
     if path.is_dir():
         return
     near = difflib.get_close_matches(str(path), (SHIPPED, SMOLLM2), n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    # The name itself comes here where a command takes no such policy.
+    hint = f"; did you mean {near[0]!r}?" if near and near[0] != str(path) else ""
     raise ConfigError(f"{flag}: {'is a file' if path.exists() else 'no such folder'}{hint}")
 
 
