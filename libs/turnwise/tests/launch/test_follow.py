@@ -43,6 +43,21 @@ def test_lines_cut_anywhere_are_put_together(tmp_path: Path) -> None:
     assert rows(tmp_path) == [3, 3]
 
 
+@pytest.mark.parametrize("size", [1, 3, 99])
+def test_of_a_logs_escape_sequences_a_terminal_gets_colours_alone(
+    tmp_path: Path, size: int
+) -> None:
+    out = io.StringIO()
+    follower = Follower(tmp_path, "job", out)
+    text = "\x1b[36m(pid=9)\x1b[0m 10%\r20% \x1b[2J\x1b]0;mine\x07 \x9b1A\u202e\n"
+    for index in range(0, len(text), size):
+        follower.feed(text[index : index + size])
+    follower.close()
+    shown = "\x1b[36m(pid=9)\x1b[0m 10%\r20% \\x1b[2J\\x1b]0;mine\\x07 \\x9b1A\\u202e\n"
+    assert out.getvalue() == shown
+    assert (tmp_path / "logs/job.log").read_bytes().decode() == text
+
+
 def test_a_log_that_begins_again_after_a_lost_connection_is_kept_once(tmp_path: Path) -> None:
     out = io.StringIO()
     line = relayed(3)

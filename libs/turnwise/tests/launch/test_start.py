@@ -161,7 +161,7 @@ def test_models_that_slime_would_serve_on_the_same_ports_are_refused_before_the_
         run(file, flags, run_dir=tmp_path / "runs/a", out=io.StringIO())
     assert "dist_init_addr: '127.0.0.1:24002'" in str(error.value)
     assert not (tmp_path / "runs/a").exists()
-    write(policy="", base="port: 24010", judge="port: 24000")
+    write(policy="", base="port: 24010", judge='"port": 24000')
     check_engines(make_plan(read_run(file, flags), run_dir=tmp_path))
 
 

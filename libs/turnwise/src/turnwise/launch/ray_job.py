@@ -16,6 +16,7 @@ from typing import Any, TextIO
 from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.launch.follow import Follower
 from turnwise.launch.head import answers, bearer
+from turnwise.printable import tell
 
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 CONNECT_TIMEOUT_S = 10.0
@@ -266,11 +267,11 @@ def _interruptible(
     try:
         state = asyncio.run(main())
     except StopRun as cause:
-        print(f"\nstopping the job: {cause}", file=out, flush=True)
+        tell(f"\nstopping the job: {cause}", out)
         end()
         raise
     if state is None:
-        print("\nstopping the job ...", file=out, flush=True)
+        tell("\nstopping the job ...", out)
         end()
         raise KeyboardInterrupt
     return state

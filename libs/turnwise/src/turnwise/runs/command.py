@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from turnwise.config import ConfigError
-from turnwise.console import OutputConsole, tell
-from turnwise.printable import printable
+from turnwise.console import OutputConsole
+from turnwise.printable import printable, tell
 from turnwise.run.control import Outcome, in_words, make_request, read_history
 from turnwise.run.folder import RunFolder
 from turnwise.run.status import STACKS, is_alive, read_status
