@@ -14,7 +14,11 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 from weakref import WeakKeyDictionary
+
+ResultT = TypeVar("ResultT")
 
 
 class _Rounds:
@@ -63,6 +67,20 @@ def _rounds() -> _Rounds:
 async def own_round() -> None:
     """Returns in a round of the event loop in which no other caller goes on."""
     await _rounds().wait()
+
+
+async def in_thread(work: Callable[[], ResultT]) -> ResultT:
+    """What `work` gives, done in a thread beside the loop.
+
+    A cancellation is raised when it is done, since nothing ends a thread: what it writes to is not
+    read before.
+    """
+    done = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        raise
 
 
 def keep_what_is_loaded() -> None:

@@ -108,6 +108,20 @@ FileNotFoundError: ref_load /no does not exist, please check the path.
 """
 
 
+ENGINE = "\x1b[36m(SGLangEngine pid=9)\x1b[0m "
+# As slime's log has it when a server dies while it is asked to release its memory.
+ENDED = f"""{ENGINE}[t] Scheduler hit an exception: Traceback (most recent call last):
+{ENGINE}  File "/sglang/srt/managers/scheduler.py", line 4357, in run_scheduler_process
+{ENGINE}torch.AcceleratorError: CUDA error: an illegal memory access was encountered
+{ENGINE}For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Traceback (most recent call last):
+  File "/root/slime/train.py", line 56, in train
+ray.exceptions.RayTaskError(ConnectionError): ray::RolloutManager.offload() (pid=24707)
+  File "/usr/lib/python3.12/http/client.py", line 305, in _read_status
+http.client.RemoteDisconnected: Remote end closed connection without response
+"""
+
+
 def error(log: str) -> str:
     found = LastError()
     for line in log.split("\n"):
@@ -136,6 +150,12 @@ def error(log: str) -> str:
             " exception, another exception occurred:\n\nTraceback (most recent call last):\n  y\n"
             "RuntimeError\n",
             "RuntimeError",
+        ),
+        (
+            ENDED,
+            "http.client.RemoteDisconnected: Remote end closed connection without response; an"
+            " SGLang server had ended with torch.AcceleratorError: CUDA error: an illegal memory"
+            " access was encountered",
         ),
     ],
 )

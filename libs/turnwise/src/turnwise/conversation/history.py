@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from turnwise.engine import Finish
 from turnwise.episode import Ending, Limit
+from turnwise.rounds import in_thread
 
 Message = Mapping[str, Any]
 
@@ -173,13 +174,7 @@ async def encoded(
     second, in which nothing else of the loop would go on."""
     if sum(len(str(one.get("content") or "")) for one in messages) < LONG_CHARACTERS:
         return add(messages)
-    made = asyncio.ensure_future(asyncio.to_thread(add, messages))
-    try:
-        return await asyncio.shield(made)
-    except asyncio.CancelledError:
-        # The history is read when the episode ends, so nothing may be written to it then.
-        await asyncio.wait([made])
-        raise
+    return await in_thread(partial(add, messages))
 
 
 def reading(turn: Turn) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 The hooks write metrics.jsonl themselves. Where they can't reach the launcher's folder they repeat
 the rows in the log (`turnwise.run.relay`), and from there they get into the folder here. Of
-everything else in the log only the last exception is noted: it says why a job failed. A job prints
-what models wrote: of its escape sequences a terminal gets colours alone.
+everything else in the log only the last exception is noted, which says why a job failed, and what
+ended an engine: whoever asked it knows no more than that it is gone. A job prints what models
+wrote: of its escape sequences a terminal gets colours alone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _SHOWN_AS_IS = re.compile(r"(\x1b\[[\d;]*m|\r)")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:\([\w.]+\))?(?::.*)?$")
 _HEADING = "Traceback (most recent call last)"
+# What SGLang writes before the traceback that ends a server.
+_ENDING = "Scheduler hit an exception: "
 # Its message goes on with the traceback of the process that failed, which has the cause last.
 _RELAYED = "ray.exceptions.RayTaskError"
 
@@ -33,32 +36,41 @@ _RELAYED = "ray.exceptions.RayTaskError"
 class LastError:
     """The exception that ended a job, found in its log.
 
-    The job's own process counts before its workers: theirs may come from being ended.
+    The job's own process counts before its workers: theirs may come from being ended. What ended an
+    SGLang server is told beside it.
     """
 
     def __init__(self) -> None:
-        self._open: set[str] = set()
-        self._own = self._workers = ""
+        # By process, whether its traceback is an SGLang server's end.
+        self._open: dict[str, bool] = {}
+        self._own = self._workers = self._engine = ""
 
     def __str__(self) -> str:
-        return self._own or self._workers
+        said = self._own or self._workers
+        if self._engine in ("", said):
+            return said
+        return f"{said}; an SGLang server had ended with {self._engine}"
 
     def take(self, line: str) -> None:
         """Takes the next line."""
         prefix = _PREFIX.match(line)
         process = prefix[1] if prefix else ""
         text = _COLOUR.sub("", line[prefix.end() if prefix else 0 :]).rstrip()
-        if text.startswith(_HEADING):
-            self._open.add(process)
+        _, ending, after = text.partition(_ENDING)
+        if text.startswith(_HEADING) or after.startswith(_HEADING):
+            self._open[process] = bool(ending)
             return
         if process not in self._open or not text or text[0].isspace():
             return
         if not _EXCEPTION.match(text):
-            self._open.discard(process)
+            del self._open[process]
             return
-        if not text.startswith(_RELAYED):
-            self._open.discard(process)
         text = _REPEATED.sub("", text)
+        if self._open[process]:
+            # The first one: others may end because of it.
+            self._engine = self._engine or text
+        if not text.startswith(_RELAYED):
+            del self._open[process]
         if process:
             self._workers = text
         else:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Coroutine
@@ -41,9 +42,15 @@ def connect(address: str, token: str | None = None) -> Any:
     try:
         from ray.job_submission import JobSubmissionClient  # pants: no-infer-dep
     except ImportError as error:
-        raise PreflightError(
-            f"ray is not importable ({error}); run this with the Python of a node, which has it"
-        ) from None
+        mend = "run this with the Python of a node, which has it"
+        # PEX compares paths by their first letters. Where a path of a .pth file begins like the
+        # folder that it unpacks itself into, its own packages stay before the node's.
+        if "pex.vendor" in str(error):
+            mend = (
+                f"a .pth file of {sys.prefix} names a path that the folder of this .pex begins"
+                " with; set PEX_ROOT to another folder"
+            )
+        raise PreflightError(f"ray is not importable ({error}); {mend}") from None
     _past_the_proxy(address)
     # Ray's own client waits for as long as the network does.
     if not answers(address, token, CONNECT_TIMEOUT_S):
