@@ -78,7 +78,8 @@ def list_runs(root: Path) -> int:
     from turnwise.view.run import ViewedRun, find_runs
 
     if not root.is_dir():
-        raise ConfigError(f"{root}: no such folder; name one with runs")
+        what = "is a file" if root.exists() else "no such folder"
+        raise ConfigError(f"{root}: {what}; name a folder with runs")
     rows = []
     for name, path in find_runs(root):
         row = ViewedRun(name, path).listed()
