@@ -144,6 +144,7 @@ def test_rules_refuse_the_flash_backend_with_latent_attention() -> None:
         ("--ray.env-vars.WANDB_API_KEY abc", "WANDB_API_KEY looks like a secret"),
         ("--patienc 3", "did you mean 'patience'?"),
         ("--takover", "did you mean 'takeover'?"),
+        ("--engine sglang", "--engine: is an option of a run on one machine, --backend local"),
         ("--env airline", "--env: is an option of the method: --tau.env"),
         ("--rays.address x", "unknown section 'rays'; did you mean 'ray'?"),
         ("--tau.env", "--tau.env: takes one value, found none"),
@@ -166,6 +167,7 @@ def test_what_cannot_work_is_refused_with_the_mend(
     [
         ("eps-clip =", "eps-clp =", ": [grpo] unknown flag of slime 'eps-clp'; did you mean"),
         ("[grpo]", '[grpo]\nenv = "retail"', "[grpo] env: is an option of [tau], the method"),
+        ("[model]", "lr = 1e-6\n[model]", ": lr: stands in no section, and a run on slime has"),
         ("[grpo]", "[grop]", "unknown section [grop]; did you mean 'grpo'?"),
         ("\n[model]", "grpo = 3\n[model]", "grpo: must be a section, [grpo]"),
         ("eps-clip = 0.2", "num-rollout = 3", "num-rollout stands in [rollout] and in [grpo]"),

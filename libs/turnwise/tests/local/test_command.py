@@ -67,6 +67,13 @@ def test_a_method_without_tools_or_users_trains_from_command_to_report(
     assert "always a" in page and "never a" in page and "Turns per episode" in page
 
 
+def test_a_file_of_a_run_on_slime_is_told_as_such(run: Callable[..., int], tmp_path: Path) -> None:
+    path = tmp_path / "slime.toml"
+    path.write_text('[model]\nname = "qwen3-4B"\n[optimizer]\nlr = 1e-6\n')
+    with pytest.raises(ConfigError, match=r"\[optimizer\]: a section of a run on slime"):
+        run("--config", str(path))
+
+
 def test_a_resumed_run_keeps_the_options_that_it_was_started_with(
     run: Callable[..., int], method: type[Letters], tmp_path: Path
 ) -> None:

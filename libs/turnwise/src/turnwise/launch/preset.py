@@ -42,6 +42,7 @@ from turnwise.launch.flags import (
     split_arguments,
     unknown,
 )
+from turnwise.local.options import TrainOptions
 from turnwise.method import Method, find_method, method_name
 from turnwise.stopping import StopLimits
 
@@ -217,7 +218,7 @@ def read_run(path: Path, overrides: Sequence[str] = (), *, method: str | None = 
 def _only_method(data: Mapping[str, Any], path: Path) -> str:
     """The method that the file's own section names."""
     known = ("model", "ray", "stop", *SECTIONS)
-    others = [name for name in data if name not in known]
+    others = [name for name, one in data.items() if name not in known and isinstance(one, dict)]
     if not others or others == ["method"]:
         raise ConfigError(f"{path}: say which method it is for: --method NAME, or a section [NAME]")
     try:
@@ -230,6 +231,11 @@ def _only_method(data: Mapping[str, Any], path: Path) -> str:
 def _check_shape(data: Mapping[str, Any], known: Sequence[str], path: Path) -> None:
     homes: dict[str, str] = {}
     for section, content in data.items():
+        if section not in known and not isinstance(content, dict):
+            raise ConfigError(
+                f"{path}: {section}: stands in no section, and a run on slime has nothing but"
+                " sections; a file of a run on one machine goes without --backend slime"
+            )
         if section not in known:
             raise ConfigError(f"{path}: unknown section [{section}]; {nearest(section, known)}")
         if not isinstance(content, dict):
@@ -264,6 +270,8 @@ def _check_override(name: str, cls: type[Method[Any, Any]], ours: Sequence[str])
     if field_name(cls.Options, bare):
         own = method_name(cls)
         raise ConfigError(f"--{name}: is an option of the method: --{own}.{bare}")
+    if field_name(TrainOptions, bare):
+        raise ConfigError(f"--{name}: is an option of a run on one machine, --backend local")
     flags = [flag.removeprefix("--") for flag in slime_flags()]
     limits = [limit.replace("_", "-") for limit in StopLimits.model_fields]
     raise ConfigError(unknown(bare, [*limits, *flags, *COMMAND], "flag of slime"))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from turnwise.arguments import named_option, parse_sections
 from turnwise.command import RunError
-from turnwise.config import ConfigError
+from turnwise.config import ConfigError, load_toml
 from turnwise.local.options import MAX_THREADS, SHIPPED, TrainOptions
 from turnwise.local.threads import choose_threads, set_threads, wait_passively
 from turnwise.method import Method, MethodOptions, find_method, import_name, method_name
@@ -123,10 +123,12 @@ class LocalRun:
         origin: Path | None = None,
     ) -> tuple[TrainOptions, Any]:
         preset = None if defaults else self._cls.preset
+        argv = self._argv if argv is None else argv
+        _check_backend(argv)
         parsed = parse_sections(
             TrainOptions,
             {self._name: self._cls.Options},
-            self._argv if argv is None else argv,
+            argv,
             prog=f"{self._name}:train",
             description=f"{_first_sentence(self._cls)} {CODES}",
             defaults=defaults,
@@ -245,6 +247,19 @@ class LocalRun:
         return how_started(
             import_name(self._cls), self._config(), without, file=path, preset=named is None
         )
+
+
+def _check_backend(argv: Sequence[str]) -> None:
+    """Refuses a file of a run on slime, whose sections hold slime's flags."""
+    from turnwise.launch.preset import SECTIONS
+
+    path = Path(named_option(argv, "--config") or "")
+    for key, value in load_toml(path).items() if path.is_file() else ():
+        if key in SECTIONS and isinstance(value, Mapping):
+            raise ConfigError(
+                f"{path}: [{key}]: a section of a run on slime, which --backend slime starts; a run"
+                " on one machine has no such section"
+            )
 
 
 def _check_schedule(options: TrainOptions, steps: object) -> None:
