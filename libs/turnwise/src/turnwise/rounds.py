@@ -14,7 +14,11 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 from weakref import WeakKeyDictionary
+
+_T = TypeVar("_T")
 
 _FULL_EVERY = 100
 """Collections of the middle generation; Python's own number is 10."""
@@ -66,6 +70,17 @@ def _rounds() -> _Rounds:
 async def own_round() -> None:
     """Returns in a round of the event loop in which no other caller goes on."""
     await _rounds().wait()
+
+
+async def beside_the_loop(work: Callable[[], _T]) -> _T:
+    """What `work` returns, made in a thread. A caller that is cancelled waits for its end, so that
+    nothing writes to what the caller gives up."""
+    made = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(made)
+    except asyncio.CancelledError:
+        await asyncio.wait([made])
+        raise
 
 
 def keep_what_is_loaded() -> None:

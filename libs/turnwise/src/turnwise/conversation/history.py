@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from turnwise.engine import Finish
 from turnwise.episode import Ending, Limit
+from turnwise.rounds import beside_the_loop
 
 Message = Mapping[str, Any]
 
@@ -166,20 +166,19 @@ def assistant_message(turn: Turn) -> dict[str, Any]:
     return message
 
 
+def are_long(messages: Sequence[Message]) -> bool:
+    """Whether these messages are to be encoded in a thread."""
+    return sum(len(str(one.get("content") or "")) for one in messages) >= LONG_CHARACTERS
+
+
 async def encoded(
     add: Callable[[Sequence[Message]], Overflow | None], messages: Sequence[Message]
 ) -> Overflow | None:
     """What `add` says of the messages. Long ones are encoded in a thread: a megabyte takes a
     second, in which nothing else of the loop would go on."""
-    if sum(len(str(one.get("content") or "")) for one in messages) < LONG_CHARACTERS:
+    if not are_long(messages):
         return add(messages)
-    made = asyncio.ensure_future(asyncio.to_thread(add, messages))
-    try:
-        return await asyncio.shield(made)
-    except asyncio.CancelledError:
-        # The history is read when the episode ends, so nothing may be written to it then.
-        await asyncio.wait([made])
-        raise
+    return await beside_the_loop(lambda: add(messages))
 
 
 def reading(turn: Turn) -> dict[str, Any]:
