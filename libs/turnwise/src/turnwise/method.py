@@ -19,6 +19,7 @@ import logging
 import os
 import re
 import sys
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -242,7 +243,7 @@ class Method(ABC, Generic[OptionsT, TaskT]):
         return {}
 
 
-_told: set[tuple[str, str, int]] = set()
+_told: set[tuple[str, frozenset[tuple[str, int]]]] = set()
 """Bugs that were logged, by method and place: a message may hold what a model wrote."""
 
 
@@ -288,7 +289,7 @@ async def _play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: Any
         await own_round()
         what = f"{type(error).__name__}: {error}"
         name = method_name(type(method))
-        if (bug := (name, *_raised_at(error))) not in _told:
+        if (bug := (name, _raised_at(error))) not in _told:
             _told.add(bug)
             logger.exception("episode %s: a bug of %s", rollout.rollout_id, name)
         lost, conversation = Ending.lost(BoundaryError(Boundary.ENVIRONMENT, what)), None
@@ -298,13 +299,11 @@ async def _play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: Any
     return unplayed(rollout, lost)
 
 
-def _raised_at(error: Exception) -> tuple[str, int]:
-    """File and line."""
-    trace = error.__traceback__
-    assert trace is not None, "it was raised"
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame.f_code.co_filename, trace.tb_lineno
+def _raised_at(error: Exception) -> frozenset[tuple[str, int]]:
+    """File and line of every call that led to it: what one line of a library raises for two callers
+    is two bugs, and how deep a function calls itself makes no other."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return frozenset((frame.f_code.co_filename, line) for frame, line in frames)
 
 
 def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:

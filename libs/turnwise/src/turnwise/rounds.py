@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
-_T = TypeVar("_T")
+ResultT = TypeVar("ResultT")
 
 _FULL_EVERY = 100
 """Collections of the middle generation; Python's own number is 10."""
@@ -72,14 +72,17 @@ async def own_round() -> None:
     await _rounds().wait()
 
 
-async def beside_the_loop(work: Callable[[], _T]) -> _T:
-    """What `work` returns, made in a thread. A caller that is cancelled waits for its end, so that
-    nothing writes to what the caller gives up."""
-    made = asyncio.ensure_future(asyncio.to_thread(work))
+async def in_thread(work: Callable[[], ResultT]) -> ResultT:
+    """What `work` gives, done in a thread beside the loop.
+
+    A cancellation is raised when it is done, since nothing ends a thread: what it writes to is not
+    read before.
+    """
+    done = asyncio.ensure_future(asyncio.to_thread(work))
     try:
-        return await asyncio.shield(made)
+        return await asyncio.shield(done)
     except asyncio.CancelledError:
-        await asyncio.wait([made])
+        await asyncio.wait([done])
         raise
 
 

@@ -15,6 +15,9 @@ import numpy as np
 
 _Z95 = 1.959964
 """97.5 % point of the normal distribution."""
+_ROUNDING = 1e-9
+"""Values this close to each other, in relation to the largest, are equal: 2/3 - 1/3 is not 1 - 2/3
+in floating point, and an error of 1e-17 would make any difference a large one."""
 
 
 class TrialError(ValueError):
@@ -139,7 +142,7 @@ def _over_tasks(scores: Mapping[str, Sequence[float]]) -> Estimate:
 
 
 def estimate_over_tasks(values: Sequence[float], trials: int) -> Estimate:
-    """The mean of one value a task, with its standard error.
+    """The mean of one value a task, with its standard error: 0 where all are equal, NaN of one.
 
     Args:
         values: Of each task that could tell.
@@ -147,6 +150,8 @@ def estimate_over_tasks(values: Sequence[float], trials: int) -> Estimate:
     """
     array = np.array(values, dtype=np.float64)
     stderr = array.std(ddof=1) / math.sqrt(array.size) if array.size > 1 else math.nan
+    if array.size > 1 and np.ptp(array) <= _ROUNDING * np.abs(array).max():
+        stderr = 0.0
     return Estimate(
         mean=float(array.mean()) if array.size else math.nan,
         stderr=float(stderr),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -27,6 +28,15 @@ class Own(Method[Turns, str]):
         raise KeyError(f"a bug at {self.options.turns} of {rollout.task}")
 
 
+class Reading(Own):
+    async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
+        if rollout.seed % 2:
+            json.loads(rollout.task)
+        else:
+            json.loads(rollout.task)
+        raise AssertionError
+
+
 class Named(Own):
     class Options(Turns):
         more: int = 1
@@ -45,6 +55,16 @@ async def test_a_bug_loses_each_episode_and_is_told_once(caplog: pytest.LogCaptu
             episode = await play(Own(Turns()), rollout, policy)
             assert episode.ending.boundary is Boundary.ENVIRONMENT
     assert caplog.text.count("Traceback") == 1
+
+
+async def test_bugs_that_a_library_raises_at_one_line_are_told_by_who_called_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    policy = byte_policy(ScriptedEngine([]))
+    with caplog.at_level(logging.ERROR):
+        for number in range(4):
+            await play(Reading(Turns()), Rollout("{", "t", f"r{number}", "g", number), policy)
+    assert caplog.text.count("Traceback") == 2
 
 
 def test_a_name_without_a_class_says_how_one_of_ones_own_is_named() -> None:

@@ -84,6 +84,13 @@ def test_missing_and_duplicate_trials_are_refused(trials: list[Trial], message: 
         by_task(trials, ["a"], 2)
 
 
+def test_what_floating_point_parts_is_equal() -> None:
+    before, after = {"a": [1, 0, 0], "b": [1, 1, 0]}, {"a": [1, 1, 0], "b": [1, 1, 1]}
+    assert 2 / 3 - 1 / 3 != 1 - 2 / 3
+    found = paired_difference(before, after)
+    assert found.mean == pytest.approx(1 / 3) and found.stderr == 0
+
+
 @pytest.mark.parametrize(
     ("table", "said"),
     [

@@ -336,7 +336,11 @@ def test_a_dry_run_and_help_read_no_weights_and_import_no_torch(tmp_path: Path) 
     ("name", "content", "words"),
     [
         ("config.json", '{"echo": 5}', "config.json: echo: expected an object, found 5"),
-        ("config.json", '{"method": "echo", "concurrency": [], "echo": {}}', "--concurrency"),
+        (
+            "config.json",
+            '{"method": "echo", "concurrency": [], "echo": {}}',
+            "config.json: concurrency: ",
+        ),
         ("about.json", '{"title": 1}', "about.json: "),
         ("tasks.jsonl", '{"id": 5}\n', "tasks.jsonl:1: not a task"),
         ("trials.jsonl", "{}\n", "trials.jsonl:1: not a trial"),

@@ -60,6 +60,40 @@ async def test_long_traces_alone_are_written_beside_the_event_loop(
     assert threads == [long] * 3 and len(kept) == 3
 
 
+async def test_a_trial_whose_trace_is_written_is_kept_in_spite_of_an_interrupt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, kept = RunFolder.create(tmp_path / "run", "eval", {}), list[str]()
+    begun, goes_on = asyncio.Event(), threading.Event()
+    loop, append = asyncio.get_running_loop(), RunFolder.append_episode
+
+    def slow(self: RunFolder, row: Any) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        goes_on.wait()
+        append(self, row)
+
+    monkeypatch.setattr(RunFolder, "append_episode", slow)
+    monkeypatch.setattr(rollouts, "LONG_TOKENS", -1)
+
+    async def play(rollout: Rollout[int]) -> Episode:
+        ids = rollout.rollout_id, rollout.group_id, rollout.task_id
+        return Episode(*ids, (), Ending.finished(), 1.0, [])
+
+    def keep(episode: Episode) -> None:
+        kept.append(episode.rollout_id)
+
+    left = missing_rollouts(TASKS, 1, seed=0, scored=())
+    playing = asyncio.create_task(
+        play_trials(left, play, keep=keep, folder=folder, tokenizer=None, concurrency=1)
+    )
+    await begun.wait()
+    playing.cancel()
+    loop.call_later(0.01, goes_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert kept == [row["rollout_id"] for row in folder.episode_rows()] == ["a#0"]
+
+
 async def test_what_ended_before_a_failure_is_kept_and_lost_ones_are_shown_whole(
     tmp_path: Path,
 ) -> None:

@@ -106,7 +106,8 @@ async def test_a_long_history_is_encoded_beside_the_loop_and_nothing_else_touche
             assert threads == [True] and not client.engine.calls
             go.set()
             assert (await asking)["content"] == "one" and (await other)["content"] == "two"
-            begun.clear(), go.clear()
+            begun.clear()
+            go.clear()
             request = chat.read({"model": "m", "messages": [long, USER]}, Bodies())
             asked = asyncio.create_task(client.record.ask(request))
             await begun.wait()
@@ -250,7 +251,7 @@ async def test_a_dead_engine_loses_the_rollout_and_no_retry_is_asked_for() -> No
         for _ in range(2):
             status, headers, data = await client.post("chat/completions", {"messages": [USER]})
             assert status == 503 and headers["x-should-retry"] == "false"
-            assert "gone" in json.loads(data)["error"]["message"]
+            assert "the engine failed" in json.loads(data)["error"]["message"]
         assert client.record.failure is not None
         assert client.record.failure.boundary is Boundary.ENGINE
         assert client.record.failed.is_set() and len(client.engine.calls) == 1

@@ -161,7 +161,7 @@ def test_models_that_slime_would_serve_on_the_same_ports_are_refused_before_the_
         run(file, flags, run_dir=tmp_path / "runs/a", out=io.StringIO())
     assert "dist_init_addr: '127.0.0.1:24002'" in str(error.value)
     assert not (tmp_path / "runs/a").exists()
-    write(policy="", base="port: 24010", judge="port: 24000")
+    write(policy="", base="port: 24010", judge='"port": 24000')
     check_engines(make_plan(read_run(file, flags), run_dir=tmp_path))
 
 
@@ -309,6 +309,26 @@ def test_the_nodes_python_inherits_no_path_to_our_packages(
     made = node_environment({"A": "1"})
     assert "PYTHONPATH" not in made and "PEX_PATH" not in made
     assert made["GEMINI_API_KEY"] == "kept" and made["A"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("said", "mend"),
+    [
+        ("No module named 'ray'", "run this with the Python of a node"),
+        ("cannot import name 'a' from 'pex.vendor._vendored.attrs.attr'", "set PEX_ROOT to"),
+    ],
+)
+def test_a_ray_that_cannot_be_imported_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, mend: str
+) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/__init__.py").write_text(f"raise ImportError({said!r})\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PreflightError, match="ray is not importable") as refused:
+        ray_job.connect("http://127.0.0.1:9")
+    assert mend in str(refused.value)
 
 
 def test_free_ports_are_different_and_free() -> None:

@@ -47,6 +47,8 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         load_policy(str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="smolm2: no such folder; did you mean 'smollm2'"):
         load_policy("smolm2")
+    with pytest.raises(ConfigError, match="shipped: no such folder$"):
+        load_policy("shipped")
     with pytest.raises(ConfigError, match="py: is a file"):
         load_policy(__file__)
 

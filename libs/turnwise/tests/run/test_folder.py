@@ -174,6 +174,8 @@ def test_a_rise_over_few_tasks_must_be_as_rare_as_one_over_many(tasks: int, need
         (-0.2, 0.04, False, "It got worse"),
         (0.10, math.nan, False, "No rise is shown: .* no error can be given"),
         (0.00, 0.0, False, "No rise is shown: .* no error can be given"),
+        (1.00, 0.0, True, r"It learned: .*\+100.0 points, paired over 32 tasks that changed alike"),
+        (-1.0, 0.0, False, "It got worse"),
         (math.nan, math.nan, False, "Nothing can be said"),
     ],
 )

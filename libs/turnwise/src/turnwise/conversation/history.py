@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from turnwise.engine import Finish
 from turnwise.episode import Ending, Limit
-from turnwise.rounds import beside_the_loop
+from turnwise.rounds import in_thread
 
 Message = Mapping[str, Any]
 
@@ -178,7 +179,7 @@ async def encoded(
     second, in which nothing else of the loop would go on."""
     if not are_long(messages):
         return add(messages)
-    return await beside_the_loop(lambda: add(messages))
+    return await in_thread(partial(add, messages))
 
 
 def reading(turn: Turn) -> dict[str, Any]:

@@ -7,6 +7,7 @@ each estimate comes with what it would be had all lost attempts failed, and had 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,8 +69,9 @@ class Difference:
         stderr: Deviation of the bootstrap means.
         low, high: Their 2.5 and 97.5 % points; too close together where there are few tasks.
         p_value: Two-sided, of the paired randomisation test (Fisher 1935, section 21): the share
-            of draws of a sign for each task's difference whose mean is as far from 0 as what was
-            found, which counts as one of them. Five tasks can't have less than 1/16.
+            of all ways to give each task's difference a sign whose mean is as far from 0 as what
+            was found; of so many draws of one, and of what was found, where there are more ways.
+            Five tasks can't have less than 1/16.
         tasks: Tasks with a scored attempt on both sides.
         worst, best: The mean over every task with each lost attempt against, or for, the change.
     """
@@ -217,6 +219,9 @@ def _chance(values: NDArray[np.float64], rng: np.random.Generator, draws: int) -
     """The p-value of the paired randomisation test."""
     # Means that are as far away but for rounding count.
     least = abs(values.mean()) - 1e-12
+    if 2 ** len(values) <= draws:
+        every = np.array(list(itertools.product((-1, 1), repeat=len(values))))
+        return float((np.abs((every * values).mean(axis=1)) >= least).mean())
     step = max(1, _CHUNK // len(values))
     as_far = 0
     for start in range(0, draws, step):

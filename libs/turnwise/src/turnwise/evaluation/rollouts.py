@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from turnwise.episode import Episode
 from turnwise.evaluation.journal import rollout_id
 from turnwise.ledger import Ledger
 from turnwise.rollout import Rollout, derive_seed, run_rollouts
+from turnwise.rounds import in_thread
 from turnwise.run.folder import RunFolder
 from turnwise.run.traces import EVAL_TRACES, trace_row
 
@@ -87,7 +90,9 @@ async def play_trials(
         if episode.rollout_id in shown or why not in ("sample", *shown):
             shown.add(why)
             if sum(len(segment.ids) for segment in episode.segments) > LONG_TOKENS:
-                await asyncio.to_thread(write, episode, why)
+                # Whoever is cancelled meanwhile has ended: it is kept, and not played again.
+                with suppress(asyncio.CancelledError):
+                    await in_thread(partial(write, episode, why))
             else:
                 write(episode, why)
         return episode

@@ -12,7 +12,7 @@ import tokendelta
 from turnwise.conversation.history import are_long, reading
 from turnwise.conversation.recorded import places_of
 from turnwise.gateway.requests import Answer, Head, Request
-from turnwise.rounds import beside_the_loop
+from turnwise.rounds import in_thread
 
 if TYPE_CHECKING:
     from turnwise.gateway.record import Record
@@ -88,7 +88,7 @@ async def prepared(
         prepare()
         return found[0]
     try:
-        await beside_the_loop(prepare)
+        await in_thread(prepare)
     except asyncio.CancelledError:
         for one in found:
             if isinstance(one, tokendelta.Ticket) and one.decision != "replay":

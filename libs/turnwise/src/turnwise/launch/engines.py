@@ -17,7 +17,7 @@ from turnwise.models.checks import models_of
 if TYPE_CHECKING:
     from turnwise.launch.plan import Plan
 
-_PORT = re.compile(r"(?<![\w-])port\s*:")
+_PORT = re.compile(r"""(?<![\w-])port["']?\s*:""")
 EXAMPLE = "{port: 24000, nccl_port: 24001, dist_init_addr: '127.0.0.1:24002'}"
 
 

@@ -16,13 +16,12 @@ import msgspec
 from safetensors import SafetensorError, safe_open
 
 from turnwise.config import ConfigError
+from turnwise.local.options import SHIPPED, SMOLLM2
 from turnwise.printable import one_line
 from turnwise.run.disk import reading
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model")
 """One of them holds the vocabulary."""
-NAMED = ("shipped", "smollm2")
-"""Policies that are no folder."""
 WEIGHT_TYPES = frozenset({"F64", "F32", "F16", "BF16"})
 """Of a weight that means what its number says; the others need scales."""
 
@@ -160,8 +159,9 @@ def check_model_folder(path: Path, flag: str) -> None:
 def _check_is_folder(path: Path, flag: str) -> None:
     if path.is_dir():
         return
-    near = difflib.get_close_matches(str(path), NAMED, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = difflib.get_close_matches(str(path), (SHIPPED, SMOLLM2), n=1)
+    # The name itself comes here where a command takes no such policy.
+    hint = f"; did you mean {near[0]!r}?" if near and near[0] != str(path) else ""
     raise ConfigError(f"{flag}: {'is a file' if path.exists() else 'no such folder'}{hint}")
 
 

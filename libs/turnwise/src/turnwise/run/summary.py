@@ -24,8 +24,8 @@ def needed_errors(tasks: int) -> float:
     """Standard errors that are as rare over so many tasks as `MIN_ERRORS` of a normal distribution.
 
     Of few tasks the error is a guess itself, and Student's t with tasks - 1 degrees of freedom says
-    how far a mean strays: 9 errors of 4 tasks, 3.2 of 47. By Wallace's approximation (1959), within
-    a tenth from 4 tasks on, and more than it need be below.
+    how far a mean strays: 9.8 errors of 4 tasks, 3.2 of 47. By Wallace's approximation (1959): at
+    most a tenth more than needed from 4 tasks on, several times of 2.
     """
     free = max(1, tasks - 1)
     normal = MIN_ERRORS * (8 * free + 3) / (8 * free + 1)
@@ -112,8 +112,22 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return self.difference.mean / self.difference.stderr
 
     @property
+    def shown(self) -> bool:
+        """Whether the difference is as rare by chance as `MIN_ERRORS` of a normal distribution."""
+        tasks = self.difference.tasks
+        if self.alike:
+            # Of signs by lot all are the same so seldom.
+            return 2.0 ** (1 - tasks) <= math.erfc(MIN_ERRORS / math.sqrt(2))
+        return abs(self.errors) >= needed_errors(tasks)
+
+    @property
+    def alike(self) -> bool:
+        """Whether several tasks changed, all of them by the same, so that no error is known."""
+        return self.difference.stderr == 0 and self.difference.mean != 0
+
+    @property
     def learned(self) -> bool:
-        return self.errors >= needed_errors(self.difference.tasks)
+        return self.shown and self.difference.mean > 0
 
     def verdict(self) -> str:
         """One sentence for people."""
@@ -124,18 +138,20 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             f" {100 * self.difference.mean:+.1f}"
         )
         tasks = f"paired over {self.difference.tasks} task{'s' * (self.difference.tasks != 1)}"
-        if math.isnan(self.errors):
+        needed = f"{needed_errors(self.difference.tasks):.1f} standard errors would show one"
+        if self.alike:
+            change += f" points, {tasks} that changed alike"
+            needed = "so few could by chance"
+        elif math.isnan(self.errors):
             return f"No rise is shown: {change} points, {tasks}; no error can be given."
-        change += (
-            f" ± {100 * self.difference.stderr:.1f} points ({self.errors:+.1f} standard errors,"
-            f" {tasks})"
-        )
-        if self.learned:
-            return f"It learned: {change}."
-        needed = needed_errors(self.difference.tasks)
-        if self.errors <= -needed:
-            return f"It got worse: {change}."
-        return f"No rise is shown: {change}; {needed:.1f} standard errors would show one."
+        else:
+            change += (
+                f" ± {100 * self.difference.stderr:.1f} points ({self.errors:+.1f} standard errors,"
+                f" {tasks})"
+            )
+        if self.shown:
+            return f"{'It learned' if self.learned else 'It got worse'}: {change}."
+        return f"No rise is shown: {change}; {needed}."
 
     def text(self) -> str:
         """The verdict, what else changed, what fixed behaviours score, who took part, and what it
