@@ -177,6 +177,12 @@ def test_code_that_a_transcript_repeats_is_the_turns(text, called, same) -> None
     assert (close_written_out(CODE, written_out(text, [repeated])) is not None) is same
 
 
+@pytest.mark.parametrize("number", ["1e" + "9" * 30, "1e-" + "9" * 30])
+def test_a_number_beyond_all_bounds_is_compared_as_text(number) -> None:
+    spelled = f'{{"a": {number}}}'
+    assert arguments_of(spelled) == ("text " + spelled, True)
+
+
 def test_arguments_that_a_reader_may_change_are_compared_as_text() -> None:
     for changed, by_reader in (
         ('{"a": 1, "a": 2}', '{"a": 2}'),

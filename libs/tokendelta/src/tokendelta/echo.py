@@ -31,7 +31,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
@@ -224,15 +224,10 @@ def arguments_of(arguments: Any) -> tuple[str, bool]:
     if not isinstance(arguments, str):
         return json.dumps(arguments, sort_keys=True, default=str), isinstance(arguments, Mapping)
     try:
-        value = json.loads(
-            arguments,
-            object_pairs_hook=_unique,
-            parse_float=_exact_float,
-            parse_constant=_refuse,
-        )
+        value = _exact.decode(arguments)
     except (ValueError, RecursionError):
         return "text " + arguments.strip(), _is_object(arguments)
-    return json.dumps(value, sort_keys=True), isinstance(value, dict)
+    return _sorted.encode(value), isinstance(value, dict)
 
 
 def _is_object(arguments: str) -> bool:
@@ -251,10 +246,20 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _exact_float(text: str) -> float:
     value = float(text)
-    if not Decimal(text) == Decimal(repr(value)):
+    try:
+        exact = Decimal(text) == Decimal(repr(value))
+    except InvalidOperation:  # An exponent of more digits than Decimal takes.
+        exact = False
+    if not exact:
         raise _Inexact("not a double")
     return value
 
 
 def _refuse(name: str) -> Any:
     raise _Inexact(name)
+
+
+_exact = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_float=_exact_float, parse_constant=_refuse
+)
+_sorted = json.JSONEncoder(sort_keys=True)

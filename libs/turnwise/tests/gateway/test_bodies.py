@@ -96,6 +96,16 @@ def test_a_message_that_comes_again_is_the_same_object() -> None:
     assert [one is other for one, other in zip(read[0], read[2], strict=False)] == [True] * 2
 
 
+def test_what_one_dialect_read_is_read_again_by_another() -> None:
+    thought = {"type": "thinking", "thinking": "hm", "signature": ""}
+    for item in (*ITEMS[chat], *ITEMS[messages], {"role": "assistant", "content": [thought]}):
+        data = json.dumps({"messages": [item, item]}).encode()
+        bodies = Bodies(tokendelta.Tree(PROFILE))
+        for dialect in (chat, messages, chat):
+            told = outcome(dialect, data, bodies, fresh=False)
+            assert told == outcome(dialect, data, Bodies(), fresh=True), (dialect, item)
+
+
 def test_what_is_remembered_is_bounded() -> None:
     bodies = Bodies(tokendelta.Tree(PROFILE))
     for number in range(9):

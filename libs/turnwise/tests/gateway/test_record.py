@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
+from turnwise.conversation.history import LONG_CHARACTERS
 from turnwise.episode import Boundary, Limit
 from turnwise.gateway import Bounds, chat
 from turnwise.gateway.bodies import Bodies
@@ -75,6 +78,45 @@ async def test_the_same_request_without_a_mark_is_a_second_sample() -> None:
         assert trained(client) == ["<|im_end|>", "two<|im_end|>"]
         weights = [sample.weight for sample in client.record.samples().samples]
         assert abs(sum(weights) - 1) < 1e-9
+
+
+async def test_a_long_history_is_encoded_beside_the_loop_and_nothing_else_touches_the_tokens() -> (
+    None
+):
+    threads: list[bool] = []
+    begun, go = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    long = {"role": "user", "content": "x" * LONG_CHARACTERS}
+    limits = {"context": 2 * LONG_CHARACTERS}
+    async with serving("one", "two", "three", limits=limits) as client:
+        prepare = client.record.tree.prepare
+
+        def watched(history: Any, **given: Any) -> Any:
+            threads.append(threading.current_thread() is not threading.main_thread())
+            if threads[-1]:
+                loop.call_soon_threadsafe(begun.set)
+                go.wait(10)
+            return prepare(history, **given)
+
+        with mock.patch.object(type(client.record.tree), "prepare", staticmethod(watched)):
+            asking = asyncio.create_task(client.chat([long]))
+            await begun.wait()
+            other = asyncio.create_task(client.chat([USER]))
+            await asyncio.sleep(0.01)
+            assert threads == [True] and not client.engine.calls
+            go.set()
+            assert (await asking)["content"] == "one" and (await other)["content"] == "two"
+            begun.clear()
+            go.clear()
+            request = chat.read({"model": "m", "messages": [long, USER]}, Bodies())
+            asked = asyncio.create_task(client.record.ask(request))
+            await begun.wait()
+            asked.cancel()
+            go.set()
+            await asyncio.wait([asked])
+        assert asked.cancelled() and threads == [True, False, True]
+        assert trained(client) == ["one<|im_end|>", "two<|im_end|>"]
+        assert client.record.samples().dropped[-1].detail == "the client left"
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]])
@@ -224,6 +266,10 @@ async def test_a_full_context_is_refused_by_name_and_is_the_policys_limit() -> N
         assert status == 400 and headers["x-should-retry"] == "false"
         assert json.loads(data)["error"]["code"] == "context_length_exceeded"
         assert client.record.limit is Limit.CONTEXT
+        body = {"messages": [{"role": "user", "content": "y" * 150}]}
+        needed = await client.record.prompt_tokens(chat.read(body, Bodies()))
+        _, _, data = await client.post("chat/completions", body)
+        assert f"takes {needed} tokens" in json.loads(data)["error"]["message"]
 
 
 async def test_turns_are_bounded() -> None:

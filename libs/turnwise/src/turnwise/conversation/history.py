@@ -167,12 +167,17 @@ def assistant_message(turn: Turn) -> dict[str, Any]:
     return message
 
 
+def are_long(messages: Sequence[Message]) -> bool:
+    """Whether these messages are to be encoded in a thread."""
+    return sum(len(str(one.get("content") or "")) for one in messages) >= LONG_CHARACTERS
+
+
 async def encoded(
     add: Callable[[Sequence[Message]], Overflow | None], messages: Sequence[Message]
 ) -> Overflow | None:
     """What `add` says of the messages. Long ones are encoded in a thread: a megabyte takes a
     second, in which nothing else of the loop would go on."""
-    if sum(len(str(one.get("content") or "")) for one in messages) < LONG_CHARACTERS:
+    if not are_long(messages):
         return add(messages)
     return await in_thread(partial(add, messages))
 

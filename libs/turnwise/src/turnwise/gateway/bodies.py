@@ -49,6 +49,7 @@ class Bodies:
     def __init__(self, tree: tokendelta.Tree | None = None) -> None:
         """Without a tree no message is remembered."""
         self._tree = tree
+        self._make: Any = None
         self._messages: dict[bytes, list[Message]] = {}
         self._named: dict[tuple[int, str], Message] = {}
         self._size = 0
@@ -82,6 +83,7 @@ class Bodies:
         Raises:
             Refusal: the field is no list, or empty, or too long; and as `make` does.
         """
+        self._made_by(make)
         before, items = _NONE, given
         if type(given) is Raw:
             data = bytes(given)
@@ -112,8 +114,9 @@ class Bodies:
         Args:
             names: Of the tools that were called, by the ids of calls; is added to.
         """
+        self._made_by(make)
         if self._size > MAX_BYTES:
-            self._messages, self._named, self._size, self._histories = {}, {}, 0, []
+            self._forget()
         found: list[Message] = []
         for number, item in numbered:
             made = self._made(item, number, make)
@@ -140,6 +143,15 @@ class Bodies:
         if self._toolset is None or self._toolset[0] is not tools:
             self._toolset = tools, toolparse.ToolSet(tools)
         return self._toolset[1]
+
+    def _made_by(self, make: Any) -> None:
+        """What another dialect makes of the same bytes is another thing."""
+        if make is not self._make:
+            self._forget()
+            self._make = make
+
+    def _forget(self) -> None:
+        self._messages, self._named, self._size, self._histories = {}, {}, 0, []
 
     def _made(
         self, item: Any, number: int, make: Callable[[Any, int], list[Message]]

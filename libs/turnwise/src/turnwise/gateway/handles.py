@@ -7,7 +7,6 @@ one of another rollout, is no turn's: what it is attached to is text from outsid
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 from collections.abc import Mapping
@@ -37,7 +36,7 @@ class Handles:
         return False
 
     def _code(self, name: str) -> str:
-        return hmac.new(self._key, name.encode(), hashlib.sha256).hexdigest()[:16]
+        return hmac.digest(self._key, name.encode(), "sha256").hex()[:16]
 
 
 def attach(message: dict[str, Any], handle: str) -> None:

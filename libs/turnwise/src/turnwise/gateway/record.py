@@ -32,7 +32,7 @@ from turnwise.gateway.fields import not_exactly
 from turnwise.gateway.handles import Handles
 from turnwise.gateway.reading import cut_at_stop, read, tokens_of
 from turnwise.gateway.requests import Answer, Head, Refusal, Request, Schema
-from turnwise.gateway.turns import Bounds, Given, Sampling, Told, transcript_of
+from turnwise.gateway.turns import Bounds, Given, Sampling, Told, prepared, transcript_of
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed
 from turnwise.rounds import own_round
@@ -82,6 +82,7 @@ class Record:
         self.weight_versions: set[int] = set()
         self._handles = Handles(key)
         self._open = 0
+        self._tokens = asyncio.Lock()
         self._sampling: dict[int, Sampling] = {}
         self._told: dict[int, Told] = {}
         self._sessions: set[str] = set()
@@ -115,7 +116,7 @@ class Record:
             self.counts[self._ignored(name)] += 1
         self._open += 1
         try:
-            ticket = self._place(request, retry)
+            ticket = await self._place(request, retry)
             answer = await self._wait(ticket, begun)
             if request.logprobs:
                 answer = replace(answer, tokens=tokens_of(self.policy, answer.completion))
@@ -128,15 +129,14 @@ class Record:
         self.counts["refused"] += 1
         self.counts[f"refused/{error.code}"] += 1
 
-    def prompt_tokens(self, request: Request) -> int:
+    async def prompt_tokens(self, request: Request) -> int:
         """Tokens of a request's history, rendered as a first one.
 
         Raises:
             Refusal: it can't be rendered.
         """
-        tree = tokendelta.Tree(self.policy.profile)
         try:
-            found = tree.prepare(request.messages, tools=request.tools)
+            found = await prepared(tokendelta.Tree(self.policy.profile), request)
         except (tokendelta.TokenDeltaError, RecursionError) as error:
             raise Refusal(400, str(error)) from error
         assert isinstance(found, tokendelta.Ticket), "there is no bound"
@@ -150,6 +150,8 @@ class Record:
     async def close(self) -> None:
         """Ends what is under way and releases the engine's sessions."""
         self._closed = True
+        async with self._tokens:
+            pass
         tasks = [one.task for one in self._sampling.values()]
         for task in tasks:
             task.cancel()
@@ -175,26 +177,27 @@ class Record:
                 retry_after_s=1,
             )
 
-    def _place(self, request: Request, retry: bool) -> tokendelta.Ticket:
+    async def _place(self, request: Request, retry: bool) -> tokendelta.Ticket:
         """The request's turn; a new one is being sampled then."""
         if request.schema is not None:
             self._check_grammar(request, request.schema)
         try:
             toolset = self.bodies.toolset(request.tools) if request.parse else None
-            found = self.tree.prepare(
-                request.messages, tools=request.tools, params=request.key, retry=retry
-            )
+            async with self._tokens:
+                found = await prepared(self.tree, request, retry)
         except (tokendelta.TokenDeltaError, RecursionError) as error:
             raise Refusal(400, str(error)) from error
         if isinstance(found, tokendelta.Overflow):
-            raise self._overflow(found.available + found.needed)
+            raise self._overflow(found.limit - found.available + found.needed)
         for message in request.messages[found.agreed :]:
             self.counts["forged_handles"] += self._handles.forged(message)
         if found.decision == "replay":
             self.counts["replays"] += 1
             return found
         refused: Refusal | None = None
-        if len(found.prompt) >= self.policy.max_context_tokens:
+        if self._closed:
+            refused = Refusal(410, "the rollout is over", code="rollout_over")
+        elif len(found.prompt) >= self.policy.max_context_tokens:
             refused = self._overflow(len(found.prompt) + 1)
         elif self.counts["turns"] + len(self._sampling) >= self.bounds.max_turns:
             self.limit = Limit.TURNS
@@ -269,7 +272,7 @@ class Record:
             async with crossing(Boundary.ENGINE, deadline_s=self.bounds.turn_deadline_s):
                 completion = await policy.engine.generate(prompt, params, session_id=session)
             await own_round()
-            async with crossing(Boundary.ENGINE):
+            async with self._tokens, crossing(Boundary.ENGINE):
                 found = self._commit(ticket, request, toolset, completion)
         except GrammarRefused as error:
             assert request.schema is not None, "a grammar was asked for"

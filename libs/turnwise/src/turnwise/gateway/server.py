@@ -168,6 +168,9 @@ class Gateway:
         )
         sent = 0
         while not (await asyncio.wait([asking], timeout=self._keepalive_s))[0]:
+            if not begun:
+                # A long history is still being encoded.
+                continue
             if not response.prepared:
                 await response.prepare(http)
             said = dialect.waiting(request, begun[0], sent)
@@ -198,7 +201,8 @@ class Gateway:
             if record is None:
                 raise _UNKNOWN
             bodies = Bodies()
-            found = record.prompt_tokens(messages.read(bodies.fields(await _data(http)), bodies))
+            asked = messages.read(bodies.fields(await _data(http)), bodies)
+            found = await record.prompt_tokens(asked)
         except Refusal as error:
             return _refused(messages, error)
         return web.json_response({"input_tokens": found})

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tokendelta
 
-from turnwise.conversation.history import reading
+from turnwise.conversation.history import are_long, reading
 from turnwise.conversation.recorded import places_of
-from turnwise.gateway.requests import Answer, Head
+from turnwise.gateway.requests import Answer, Head, Request
+from turnwise.rounds import in_thread
 
 if TYPE_CHECKING:
     from turnwise.gateway.record import Record
@@ -69,6 +70,31 @@ class Told:
 
     prompt: Sequence[dict[str, Any]]
     answer: Answer = field(repr=False)
+
+
+async def prepared(
+    tree: tokendelta.Tree, request: Request, retry: bool = False
+) -> tokendelta.Ticket | tokendelta.Overflow:
+    """What the tree says of a request; a long history is encoded beside the event loop. Nothing
+    else may be done with the tree meanwhile."""
+    found: list[tokendelta.Ticket | tokendelta.Overflow] = []
+
+    def prepare() -> None:
+        found.append(
+            tree.prepare(request.messages, tools=request.tools, params=request.key, retry=retry)
+        )
+
+    if not are_long(request.messages):
+        prepare()
+        return found[0]
+    try:
+        await in_thread(prepare)
+    except asyncio.CancelledError:
+        for one in found:
+            if isinstance(one, tokendelta.Ticket) and one.decision != "replay":
+                tree.abandon(one, "the client left")
+        raise
+    return found[0]
 
 
 def transcript_of(
