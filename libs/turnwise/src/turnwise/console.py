@@ -1,15 +1,8 @@
-"""Where commands print what is coloured or wrapped, and what came from elsewhere."""
+"""Where commands print what is coloured or wrapped."""
 
 from __future__ import annotations
 
 from rich.console import Console
-
-from turnwise.printable import printable
-
-
-def tell(text: str) -> None:
-    """Prints text in which names of tasks, models or files stand: no terminal obeys them."""
-    print(printable(text))
 
 
 class OutputConsole(Console):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TextIO
 
 # C0 and C1 controls (an escape sequence begins with one), line and paragraph separators, and what
 # reorders or hides the text around it: Unicode TR 36, section 3.
@@ -18,6 +19,15 @@ def printable(text: str) -> str:
     Line feeds and tabs stay; the result can be encoded as UTF-8. Doing it twice changes nothing.
     """
     return _HARMFUL.sub(lambda found: _escaped(ord(found[0])), text)
+
+
+def tell(text: str, out: TextIO | None = None) -> None:
+    """Prints text in which names of tasks, models or files stand: no terminal obeys them.
+
+    Args:
+        out: Where to; stdout if None.
+    """
+    print(printable(text), file=out, flush=True)
 
 
 def one_line(text: str, limit: int) -> str:

@@ -234,6 +234,7 @@ async def test_sglang_is_told_of_stop_strings_and_schemas_and_may_refuse_them() 
                 "chat/completions", {"messages": [USER, USER], **schema}
             )
             assert status == 400 and b"bad schema" in data and client.record.failure is None
+            assert server.url.encode() not in data
         await engine.close()
 
 
@@ -251,8 +252,8 @@ async def test_what_else_sglang_refuses_beside_a_schema_is_not_the_clients_fault
         client.record.policy = byte_policy(engine)
         server.misbehave = refused(said)
         schema = {"response_format": {"type": "json_object"}}
-        found, _, _ = await client.post("chat/completions", {"messages": [USER], **schema})
-        assert found == status
+        found, _, data = await client.post("chat/completions", {"messages": [USER], **schema})
+        assert found == status and server.url.encode() not in data
         assert client.record.aborted is (status == 410)
         assert (client.record.failure is not None) is (status == 503)
         await engine.close()

@@ -43,6 +43,21 @@ def test_lines_cut_anywhere_are_put_together(tmp_path: Path) -> None:
     assert rows(tmp_path) == [3, 3]
 
 
+@pytest.mark.parametrize("size", [1, 3, 99])
+def test_of_a_logs_escape_sequences_a_terminal_gets_colours_alone(
+    tmp_path: Path, size: int
+) -> None:
+    out = io.StringIO()
+    follower = Follower(tmp_path, "job", out)
+    text = "\x1b[36m(pid=9)\x1b[0m 10%\r20% \x1b[2J\x1b]0;mine\x07 \x9b1A\u202e\n"
+    for index in range(0, len(text), size):
+        follower.feed(text[index : index + size])
+    follower.close()
+    shown = "\x1b[36m(pid=9)\x1b[0m 10%\r20% \\x1b[2J\\x1b]0;mine\\x07 \\x9b1A\\u202e\n"
+    assert out.getvalue() == shown
+    assert (tmp_path / "logs/job.log").read_bytes().decode() == text
+
+
 def test_a_log_that_begins_again_after_a_lost_connection_is_kept_once(tmp_path: Path) -> None:
     out = io.StringIO()
     line = relayed(3)
@@ -93,6 +108,20 @@ FileNotFoundError: ref_load /no does not exist, please check the path.
 """
 
 
+ENGINE = "\x1b[36m(SGLangEngine pid=9)\x1b[0m "
+# As slime's log has it when a server dies while it is asked to release its memory.
+ENDED = f"""{ENGINE}[t] Scheduler hit an exception: Traceback (most recent call last):
+{ENGINE}  File "/sglang/srt/managers/scheduler.py", line 4357, in run_scheduler_process
+{ENGINE}torch.AcceleratorError: CUDA error: an illegal memory access was encountered
+{ENGINE}For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+Traceback (most recent call last):
+  File "/root/slime/train.py", line 56, in train
+ray.exceptions.RayTaskError(ConnectionError): ray::RolloutManager.offload() (pid=24707)
+  File "/usr/lib/python3.12/http/client.py", line 305, in _read_status
+http.client.RemoteDisconnected: Remote end closed connection without response
+"""
+
+
 def error(log: str) -> str:
     found = LastError()
     for line in log.split("\n"):
@@ -121,6 +150,12 @@ def error(log: str) -> str:
             " exception, another exception occurred:\n\nTraceback (most recent call last):\n  y\n"
             "RuntimeError\n",
             "RuntimeError",
+        ),
+        (
+            ENDED,
+            "http.client.RemoteDisconnected: Remote end closed connection without response; an"
+            " SGLang server had ended with torch.AcceleratorError: CUDA error: an illegal memory"
+            " access was encountered",
         ),
     ],
 )

@@ -311,6 +311,26 @@ def test_the_nodes_python_inherits_no_path_to_our_packages(
     assert made["GEMINI_API_KEY"] == "kept" and made["A"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("said", "mend"),
+    [
+        ("No module named 'ray'", "run this with the Python of a node"),
+        ("cannot import name 'a' from 'pex.vendor._vendored.attrs.attr'", "set PEX_ROOT to"),
+    ],
+)
+def test_a_ray_that_cannot_be_imported_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, mend: str
+) -> None:
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray/__init__.py").write_text(f"raise ImportError({said!r})\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ray"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PreflightError, match="ray is not importable") as refused:
+        ray_job.connect("http://127.0.0.1:9")
+    assert mend in str(refused.value)
+
+
 def test_free_ports_are_different_and_free() -> None:
     ports = free_ports(6)
     assert len(set(ports)) == 6

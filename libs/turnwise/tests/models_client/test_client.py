@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
-import logging
 import os
-import re
-import traceback
-import tracemalloc
-import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
 import pytest
 from aiohttp import web
-from turnwise.config import ConfigError
 from turnwise.episode import Boundary, BoundaryError, DeadlineExceeded
 from turnwise.models.answer import ChatReply, ToolCall
 from turnwise.models.client import ChatClient
@@ -30,7 +21,6 @@ from turnwise.testing.servers import (
     FakeChat,
     Honest,
     Misbehaviour,
-    body,
     cut,
     disconnect,
     edit,
@@ -39,32 +29,7 @@ from turnwise.testing.servers import (
     status,
 )
 
-KEY = "sk-4f9c2d7e81a6b3"
-HELLO = [{"role": "user", "content": "Hello?"}]
-
-
-@asynccontextmanager
-async def endpoint(
-    *bad: Misbehaviour | None, words: str = "I want to cancel.", **options: Any
-) -> AsyncIterator[tuple[ChatClient, FakeChat]]:
-    """A client and an endpoint whose n-th answer is the n-th misbehaviour, the right one later."""
-    async with FakeChat(lambda messages: words) as server:
-        server.misbehave = lambda call: bad[call.number] if call.number < len(bad) else None
-        settings = {"backoff_s": 0.01, "deadline_s": 20.0, **options}
-        config = ChatConfig(base_url=f"{server.url}/v1", model="m", key_env="TEST_KEY", **settings)
-        client = ChatClient(config, environ={"TEST_KEY": KEY})
-        before = asyncio.all_tasks()
-        try:
-            yield client, server
-        finally:
-            assert client.limiter.running == client.limiter.waiting == 0
-            assert client.spend.pledged_usd == 0
-            await client.close()
-            assert not [t for t in asyncio.all_tasks() - before if "turnwise" in repr(t)]
-
-
-def always(bad: Misbehaviour) -> Sequence[Misbehaviour]:
-    return [bad] * 50
+from .misbehaving import CALL, HELLO, TOOLS, always, endpoint
 
 
 def drip(pause_s: float) -> Misbehaviour:
@@ -79,22 +44,6 @@ def drip(pause_s: float) -> Misbehaviour:
         return response
 
     return send
-
-
-def no_choices(answer: dict[str, Any]) -> None:
-    del answer["choices"]
-
-
-def content(value: Any) -> Misbehaviour:
-    return edit(lambda answer: answer["choices"][0]["message"].update(content=value))
-
-
-def finish(word: str) -> Misbehaviour:
-    return edit(lambda answer: answer["choices"][0].update(finish_reason=word))
-
-
-TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
-CALL = {"id": "c1", "type": "function", "function": {"name": "find", "arguments": "{}"}}
 
 
 def calling(words: str | None) -> Misbehaviour:
@@ -141,20 +90,6 @@ async def test_options_left_to_the_endpoint_are_not_sent() -> None:
     async with endpoint(temperature=None, max_tokens=0) as (client, server):
         await client.complete(HELLO)
     assert set(server.calls[0].body) == {"model", "messages"}
-
-
-async def test_the_key_is_sent_as_a_bearer_and_connections_are_kept() -> None:
-    seen: list[tuple[str, object]] = []
-
-    async def look(request: web.Request, honest: Honest) -> web.StreamResponse:
-        seen.append((request.headers["Authorization"], request.transport))
-        return web.json_response(await honest())
-
-    async with endpoint(look, look, look) as (client, _):
-        for _ in range(3):
-            await client.complete(HELLO)
-    assert [header for header, _ in seen] == [f"Bearer {KEY}"] * 3
-    assert len({id(transport) for _, transport in seen}) == 1
 
 
 @pytest.mark.parametrize(
@@ -216,136 +151,6 @@ async def test_what_will_never_be_answered_is_not_sent_again(bad: Misbehaviour, 
     assert len(server.calls) == 1
     assert caught.value.boundary is Boundary.USER
     assert client.spend.usd == 0
-
-
-NOTHING_SAID = [
-    content(None),
-    content(""),
-    content(" \n"),
-    content(7),
-    content([]),
-    content({"text": "x"}),
-    body(b""),
-    body(b"{"),
-    body(b"[" * 5000),
-    body(b"null"),
-    body(b'{"choices": {}}'),
-    body(b'{"choices": [7]}'),
-    body(b'{"choices": [{"message": "x"}]}'),
-    body(b"\xff\xfe"),
-    body(b'{"choices": null}'),
-    body(b"[]"),
-    body(b'{"choices": [{"text": "yes", "finish_reason": "stop"}]}'),
-    body(b'{"choices": [{"delta": {"content": "yes"}}]}'),
-    body(b'data: {"choices": [{"delta": {"content": "yes"}}]}', "text/event-stream"),
-    body(b'{"choices": [{"message": {"content": ""}}]}'),
-    body(b'{"choices": [{"message": {"content": null, "reasoning_content": "so"}}]}'),
-    body(b" " * (MAX_ANSWER_BYTES + 1)),
-    edit(lambda answer: {"error": "busy"}),
-    edit(lambda answer: {"object": "error", "message": "busy"}),
-    edit(lambda answer: answer.update(error={"message": "busy"})),
-    edit(lambda answer: answer["choices"][0].update(error={"message": "busy"})),
-    finish("error"),
-    finish("abort"),
-    finish("ERROR"),
-    finish("network_error"),
-    finish("content_filter"),
-    finish("SAFETY"),
-    edit(no_choices),
-    edit(lambda answer: answer["choices"].clear()),
-    edit(lambda answer: answer["choices"][0].pop("message")),
-]
-
-
-@pytest.mark.parametrize("bad", NOTHING_SAID)
-async def test_an_answer_that_says_nothing_is_asked_for_again_a_bounded_number_of_times(
-    bad: Misbehaviour,
-) -> None:
-    async with endpoint(bad, bad) as (client, server):
-        assert (await client.complete(HELLO)).text == "I want to cancel."
-    assert len(server.calls) == 3
-    async with endpoint(*always(bad)) as (client, server):
-        with pytest.raises(BoundaryError, match="3 answers that can't be used"):
-            await client.complete(HELLO)
-    assert len(server.calls) == client.empty_replies == 3
-    assert client.retries == 0
-
-
-NO_COMPLETION = NOTHING_SAID[3:4] + NOTHING_SAID[5:]
-
-
-@pytest.mark.parametrize("bad", NO_COMPLETION)
-async def test_what_is_no_completion_is_never_the_answer_of_a_policy(bad: Misbehaviour) -> None:
-    async with endpoint(bad, bad) as (client, server):
-        assert (await client.complete(HELLO, as_said=True)).text == "I want to cancel."
-    async with endpoint(*always(bad)) as (client, server):
-        with pytest.raises(BoundaryError, match="3 answers that can't be used"):
-            await client.complete(HELLO, as_said=True)
-    async with endpoint(*always(bad)) as (client, server):
-        with pytest.raises(BoundaryError, match="can't be used"):
-            await client.check()
-
-
-@pytest.mark.parametrize("words", [None, "", " \n", []])
-async def test_a_policy_may_say_nothing(words: Any) -> None:
-    async with endpoint(content(words)) as (client, server):
-        reply = await client.complete(HELLO, as_said=True)
-    assert (reply.text.strip(), reply.finish, len(server.calls)) == ("", "stop", 1)
-
-
-def refusing(answer: dict[str, Any]) -> None:
-    answer["choices"][0]["message"].update(content=None, refusal="I can't help.")
-
-
-async def test_a_refusal_is_what_a_policy_says_and_no_words_of_a_helper() -> None:
-    async with endpoint(edit(refusing)) as (client, server):
-        reply = await client.complete(HELLO, as_said=True)
-    assert (reply.text, len(server.calls)) == ("I can't help.", 1)
-    async with endpoint(*always(edit(refusing))) as (client, server):
-        with pytest.raises(BoundaryError, match='a refusal: "I can\'t help."'):
-            await client.complete(HELLO)
-    assert len(server.calls) == 3
-
-
-async def test_parts_of_text_are_one_answer() -> None:
-    parts = [{"type": "text", "text": "Hi "}, {"type": "image"}, 3, {"text": "there"}]
-    async with endpoint(content(parts)) as (client, _):
-        assert (await client.complete(HELLO)).text == "Hi there"
-
-
-async def test_the_caller_says_what_is_usable() -> None:
-    async with endpoint(content("no"), words="yes") as (client, server):
-        reply = await client.complete(HELLO, usable=lambda text: text == "yes")
-    assert reply.text == "yes"
-    assert len(server.calls) == 2
-
-
-@pytest.mark.parametrize(
-    "usage",
-    [
-        None,
-        {},
-        {"prompt_tokens": 5},
-        {"prompt_tokens": "5"},
-        [],
-        -1,
-        {"prompt_tokens": int("9" * 400), "completion_tokens": 1},
-        {"prompt_tokens": 1, "completion_tokens": 1e300},
-        {"prompt_tokens": 5, "completion_tokens": 0},
-        {"prompt_tokens": 0, "completion_tokens": 5},
-        {"prompt_tokens": 5, "completion_tokens": 1.5},
-        {"prompt_tokens": True, "completion_tokens": True},
-    ],
-)
-async def test_an_answer_without_a_count_is_paid_by_estimate(usage: Any) -> None:
-    def change(answer: dict[str, Any]) -> None:
-        answer["usage"] = usage
-
-    async with endpoint(edit(change), write_price=1e6) as (client, _):
-        reply = await client.complete(HELLO)
-    assert client.spend.estimated == 1
-    assert reply.written_tokens == len("I want to cancel.") // 4 + 1
-    assert client.spend.usd == pytest.approx(reply.written_tokens)
 
 
 async def test_text_that_is_no_unicode_is_sent_all_the_same() -> None:
@@ -448,70 +253,6 @@ async def test_the_check_sends_what_later_questions_have() -> None:
     (call,) = server.calls
     assert (call.body["tools"], call.body["top_p"]) == (TOOLS, 0.5)
     assert (call.body["temperature"], call.body["max_tokens"]) == (1.0, 2048)
-
-
-def packed(content: bytes, encoding: str) -> Misbehaviour:
-    async def send(request: web.Request, honest: Honest) -> web.StreamResponse:
-        return web.Response(
-            body=content, headers={"Content-Encoding": encoding}, content_type="application/json"
-        )
-
-    return send
-
-
-ANSWER = b'{"choices": [{"message": {"content": "packed"}, "finish_reason": "stop"}]}'
-
-
-@pytest.mark.parametrize(
-    ("content", "encoding"),
-    [
-        (gzip.compress(ANSWER), "gzip"),
-        (gzip.compress(ANSWER[:20]) + gzip.compress(ANSWER[20:]), "gzip"),
-        (zlib.compress(ANSWER), "deflate"),
-        (ANSWER, "identity"),
-    ],
-)
-async def test_a_packed_answer_is_read(content: bytes, encoding: str) -> None:
-    async with endpoint(packed(content, encoding)) as (client, server):
-        assert (await client.complete(HELLO)).text == "packed"
-    assert len(server.calls) == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "encoding", "said"),
-    [
-        (gzip.compress(b" " * (64 * 2**20)), "gzip", f"more than {MAX_ANSWER_BYTES} bytes"),
-        (gzip.compress(ANSWER)[:30], "gzip", "cut off"),
-        (b"no gzip", "gzip", "can't be unpacked"),
-        (ANSWER, "br", "packed as 'br'"),
-    ],
-)
-async def test_an_answer_that_can_not_be_unpacked_is_never_held_whole(
-    content: bytes, encoding: str, said: str
-) -> None:
-    async with endpoint(*always(packed(content, encoding))) as (client, server):
-        tracemalloc.start()
-        try:
-            with pytest.raises(BoundaryError, match=said):
-                await client.complete(HELLO)
-            assert tracemalloc.get_traced_memory()[1] < 8 * MAX_ANSWER_BYTES
-        finally:
-            tracemalloc.stop()
-    assert len(server.calls) == 3
-
-
-@pytest.mark.parametrize("code", [200, 401, 503])
-async def test_no_escape_sequence_of_an_endpoint_is_shown(
-    code: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp"
-    bad = status(code, evil) if code != 200 else edit(lambda answer: {"error": evil})
-    async with endpoint(*always(bad), deadline_s=0.3) as (client, _):
-        with pytest.raises(BoundaryError) as caught:
-            await client.complete(HELLO)
-    shown = f"{caught.value}{caplog.text}"
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown)
-    assert "owned" in shown
 
 
 def thinking(name: str) -> Misbehaviour:
@@ -652,102 +393,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def echo_key(code: int) -> Misbehaviour:
-    async def send(request: web.Request, honest: Honest) -> web.StreamResponse:
-        key = request.headers["Authorization"].removeprefix("Bearer ")
-        # Once at the beginning, and once where a cut at a fixed length would split it.
-        text = f"{key} {'x' * 260} wrong key {key}"
-        if code != 200:
-            return web.Response(status=code, text=text)
-        answer = await honest()
-        answer["choices"][0]["message"]["content"] = text
-        return web.json_response(answer)
-
-    return send
-
-
-@pytest.mark.parametrize("bad", [echo_key(401), echo_key(503), echo_key(200), disconnect()])
-async def test_the_key_is_in_no_error_reply_log_or_config(
-    bad: Misbehaviour, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    caplog.set_level(logging.DEBUG)
-    async with endpoint(*always(bad), deadline_s=0.3) as (client, _):
-        try:
-            seen = (await client.complete(HELLO)).text
-        except BoundaryError as error:
-            seen = "".join(traceback.format_exception(error))
-        held = f"{client.config!r} {client.config.model_dump_json()} {vars(client)!r}"
-        with_parts = [repr(vars(part)) for part in (client.limiter,)] + [repr(client.spend)]
-    out = capfd.readouterr()
-    everything = " ".join([seen, held, *with_parts, caplog.text, out.out, out.err])
-    # The test's own mapping stands for the environment, which is where the key belongs.
-    everything = everything.replace(repr({"TEST_KEY": KEY}), "")
-    assert KEY not in everything
-    assert KEY[:8] not in everything
-    assert "TEST_KEY" in held
-
-
-@pytest.mark.parametrize("value", [None, "", "  \n"])
-def test_a_key_that_is_not_set_is_said_at_once(value: str | None) -> None:
-    environ = {} if value is None else {"NO_KEY": value}
-    config = ChatConfig(base_url="http://h/v1", model="m", key_env="NO_KEY")
-    with pytest.raises(ConfigError, match="NO_KEY is not set"):
-        ChatClient(config, environ=environ)
-
-
-@pytest.mark.parametrize("value", ["abc\ndefghijk", "schlüssel-123", "abc\x00defghijk"])
-def test_a_key_that_no_header_can_carry_is_refused_without_showing_it(value: str) -> None:
-    config = ChatConfig(base_url="http://h/v1", model="m", key_env="BAD_KEY")
-    with pytest.raises(ConfigError, match="BAD_KEY") as caught:
-        ChatClient(config, environ={"BAD_KEY": value})
-    assert value not in str(caught.value)
-
-
-async def test_a_newline_around_the_key_is_not_sent() -> None:
-    async with FakeChat(lambda messages: "x") as server:
-        config = ChatConfig(base_url=f"{server.url}/v1/", model="m", key_env="K")
-        client = ChatClient(config, environ={"K": f"{KEY}\n"})
-        assert (await client.complete(HELLO)).text == "x"
-        await client.close()
-
-
-async def test_a_placeholder_for_a_key_does_not_blank_words() -> None:
-    async with FakeChat(lambda messages: "The tank is EMPTY.") as server:
-        config = ChatConfig(base_url=f"{server.url}/v1", model="m", key_env="K")
-        client = ChatClient(config, environ={"K": "EMPTY"})
-        assert (await client.complete(HELLO)).text == "The tank is EMPTY."
-        await client.close()
-
-
-Refused = Callable[[], ChatConfig]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"base_url": "localhost:30000"}, "base-url: must be a URL"),
-        ({"base_url": "ftp://h/v1"}, "base-url: must be a URL"),
-        ({"base_url": "http://[::1"}, "base-url"),
-        ({"base_url": "http://me:secret@h/v1"}, "no user, query or fragment"),
-        ({"base_url": "http://h/v1?key=abc"}, "no user, query or fragment"),
-        ({"key_env": "sk-4f9c-2d7e"}, "key-env: must be the name of a variable"),
-        ({"model": ""}, "model"),
-        ({"deadline_s": 0}, "deadline-s"),
-        ({"deadline_s": float("inf")}, "deadline-s: .*finite"),
-        ({"patience_s": float("nan")}, "patience-s: .*finite"),
-        ({"read_price": float("inf")}, "read-price: .*finite"),
-        ({"write_price": 1e300}, "write-price"),
-        ({"requests_per_minute": float("inf")}, "requests-per-minute: .*finite"),
-        ({"tokens_per_minute": 1e300}, "tokens-per-minute"),
-        ({"concurrency": 10**400}, "concurrency"),
-        ({"max_tokens": 10**400}, "max-tokens"),
-        ({"spend_cap_usd": 1.0}, "needs read-price and write-price"),
-        ({"temprature": 1.0}, "temprature"),
-    ],
-)
-def test_a_config_that_makes_no_sense_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        ChatConfig(**{"base_url": "http://h/v1", "model": "m", **options})
-    assert "secret" not in str(caught.value) and "sk-4f9c" not in str(caught.value)

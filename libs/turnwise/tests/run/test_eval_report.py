@@ -100,7 +100,12 @@ def test_the_command_prints_the_path_and_returns_0(
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("gone", "no such folder"), ("empty", "not a run folder: none of config")]
+    ("name", "said"),
+    [
+        ("gone", "no such folder"),
+        ("file", "is a file; name the folder"),
+        ("empty", "not a run folder: none of config"),
+    ],
 )
 def test_the_command_refuses_what_is_no_run_folder(
     tmp_path: Path,
@@ -110,6 +115,7 @@ def test_the_command_refuses_what_is_no_run_folder(
     said: str,
 ) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
     monkeypatch.setattr("sys.argv", ["report", str(tmp_path / name)])
     with pytest.raises(SystemExit) as ended:
         main()

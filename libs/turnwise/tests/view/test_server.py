@@ -213,6 +213,9 @@ def test_a_server_that_is_open_to_others_knows_this_machines_names() -> None:
 def test_a_folder_that_is_none_and_a_port_that_is_taken_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--runs-dir .*/none: no such folder"):
         view([str(tmp_path / "none")])
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="--runs-dir .*/file: is a file; name a folder"):
+        view([str(tmp_path / "file")])
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PreflightError, match=f"--port {port}: .*name another port"):

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from turnwise.engine import Completion, Finish, SamplingParams
 from turnwise.engine.decoder import Decoder
+from turnwise.engine.replays import Replays, cuda_capture
 from turnwise.engine.rows import Claim, RowTable
 from turnwise.engine.sampling import sample, uniforms
 
@@ -76,6 +77,7 @@ class Batch:
         # ended, than by a few steps of rows that have.
         gpu = decoder.device.type != "cpu"
         self._check_every, self._patience = (8, 1 / 8) if gpu else (1, 0.0)
+        self._stepper = Replays(decoder, cuda_capture()) if gpu else decoder
         self.weight_version = 0
         self.sampled_tokens = self.prompt_tokens = self.cached_tokens = 0
 
@@ -195,7 +197,7 @@ class Batch:
         enough = max(1, int(count * self._patience))
         sampled: list[tuple[Tensor, Tensor]] = []
         for step in range(steps):
-            logits = self._decoder.step(
+            logits = self._stepper.step(
                 tokens, positions, used=min(longest + step, last) + 1, shared=shared
             )
             tokens, logprobs = draw(logits, uniform[:, step])

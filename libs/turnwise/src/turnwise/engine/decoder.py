@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from turnwise.config import ConfigError
 from turnwise.engine.shape import Shape
+from turnwise.engine.spans import Span, Spans
 
 PREFILL_TOKENS = 2048
 """Tokens of one prefill pass; more are computed in several, which bounds the activations."""
@@ -168,29 +169,16 @@ class Decoder:
         write = self._write_index(rows_N.to(device), positions_N)
         cos, sin = self._cos[positions_N], self._sin[positions_N]
         x = self._embed[torch.cat([part.ids for part in batch]).to(device)]
-        queries = lengths.tolist()
-        used = [part.start + len(part.ids) for part in batch]
-        masks = [self._mask(len(part.ids), part.start) for part in batch]
+        own = [Span(part.row, part.start, len(part.ids)) for part in batch]
+        spans = Spans(own, self.context, device)
         for index, layer in enumerate(self._layers):
             q = self._project(layer, x, cos, sin, write, index)
             if index == len(self._layers) - 1:
                 last = (ends - 1).to(device)
                 x, q = x[last], q[last]
-                queries, masks = [1] * len(batch), [None] * len(batch)
-            attended = []
-            for part, own, seen, mask in zip(
-                batch, torch.split(q, queries), used, masks, strict=True
-            ):
-                heads = F.scaled_dot_product_attention(
-                    own.transpose(0, 1)[None],
-                    self._keys[index, part.row, :, :seen][None],
-                    self._values[index, part.row, :, :seen][None],
-                    attn_mask=mask,
-                    is_causal=mask is None and len(own) > 1,
-                    enable_gqa=self.shape.heads != self.shape.kv_heads,
-                )
-                attended.append(heads[0].transpose(0, 1))
-            x = self._mlp(layer, self._attention_out(layer, x, torch.cat(attended)))
+                spans = Spans([span.last() for span in own], self.context, device)
+            attended = spans.attend(q, self._keys[index], self._values[index])
+            x = self._mlp(layer, self._attention_out(layer, x, attended))
         logits[torch.tensor([part.index for part in batch], device=device)] = self._logits(x)
 
     @torch.inference_mode()
@@ -292,13 +280,6 @@ class Decoder:
         """int64[N * K]: where the keys of each token lie in one layer's cache."""
         row_stride = self.shape.kv_heads * self.context
         return ((rows * row_stride + positions)[:, None] + self._head_offsets).flatten()
-
-    def _mask(self, length: int, start: int) -> Tensor | None:
-        if length == 1 or start == 0:
-            return None
-        size = (length, start + length)
-        visible = torch.ones(size, device=self.device, dtype=torch.bool)
-        return visible.tril_(start)
 
     @torch.inference_mode()
     def verify(self, model: Any) -> float:

@@ -31,11 +31,12 @@ class HttpError(Exception):
 
     Attributes:
         status: Of HTTP, where that is what was wrong; else 0.
+        said: How the body begins that came with it.
     """
 
-    def __init__(self, message: str, *, status: int = 0) -> None:
+    def __init__(self, message: str, *, status: int = 0, said: str = "") -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.said = status, said
 
 
 class HttpPool:
@@ -186,7 +187,8 @@ async def reach(url: str, *, deadline_s: float = 60.0) -> None:
 
 def _checked(url: str, status: int, content: bytes) -> bytes:
     if not 200 <= status < 300:
-        raise HttpError(f"{url}: HTTP {status} {_excerpt(content)}", status=status)
+        said = _excerpt(content)
+        raise HttpError(f"{url}: HTTP {status} {said}", status=status, said=said)
     return content
 
 

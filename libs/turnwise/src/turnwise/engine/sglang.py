@@ -134,11 +134,12 @@ class SGLangEngine:
             except HttpError as error:
                 if error.status != 400 or params.json_schema is None:
                     raise
-                if ABORTED in str(error):
+                if ABORTED in error.said:
                     return _empty("abort")
-                if GRAMMAR not in str(error).lower():
+                if GRAMMAR not in error.said.lower():
                     raise
-                raise GrammarRefused(str(error)) from error
+                # A client is told, who is not to know the server's address.
+                raise GrammarRefused(error.said) from error
             except asyncio.CancelledError:
                 caller = asyncio.current_task()
                 if self._closed and caller is not None and not caller.cancelling():

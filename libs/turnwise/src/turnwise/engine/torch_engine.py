@@ -19,6 +19,8 @@ give the same batches, and with the same number of torch threads the same bits. 
 engine into the state of a new one: call it before each training step, so that a resumed run meets
 the state that the unbroken one had.
 
+On a GPU steps are replayed as CUDA graphs (`replays`), and short prompts computed together
+(`spans`).
 An engine serves one event loop at a time and owns one worker thread.
 """
 

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from turnwise.config import ConfigError
-from turnwise.console import tell
 from turnwise.evaluation.benchmark import Benchmark
 from turnwise.evaluation.compare import Comparison, Other, compare, write_comparison
 from turnwise.evaluation.estimates import Attempt, Table, avg_at_k
@@ -18,6 +17,7 @@ from turnwise.evaluation.journal import TrialRow, account, by_task, totals
 from turnwise.evaluation.spread import single_runs
 from turnwise.evaluation.tasks import ALL, parts
 from turnwise.ledger import Ledger
+from turnwise.printable import tell
 from turnwise.report import write_report
 from turnwise.run.folder import forget
 from turnwise.run.metrics import EvalRow, Picture, as_row, compared_numbers, metric_means

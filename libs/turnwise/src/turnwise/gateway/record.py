@@ -40,6 +40,8 @@ from turnwise.rounds import own_round
 RELEASE_DEADLINE_S = 10.0
 MAX_IGNORED = 64
 _FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+# What failed may name the engine's address, which is not for clients.
+_LOST = "the engine failed, and the rollout is lost"
 COUNTS = (
     "requests", "turns", "prompt_tokens", "sampled_tokens", "cached_tokens", "cut_turns",
     "tool_calls", "parse_errors", "replays", "forks", "refused", "unmet_tool_choice",
@@ -161,7 +163,7 @@ class Record:
 
     def _check_open(self) -> None:
         if self.failure is not None:
-            raise Refusal(503, f"the rollout is lost: {self.failure}", code="engine_failed")
+            raise Refusal(503, _LOST, code="engine_failed")
         if self._closed or self.aborted:
             raise Refusal(410, "the rollout is over", code="rollout_over")
         if self._open >= self.bounds.max_open:
@@ -276,7 +278,7 @@ class Record:
                           field=request.schema.where) from error  # fmt: skip
         except BoundaryError as error:
             self._lose(ticket, error)
-            raise Refusal(503, f"the engine failed: {error}", code="engine_failed") from error
+            raise Refusal(503, _LOST, code="engine_failed") from error
         except asyncio.CancelledError:
             self.tree.abandon(ticket, "cancelled: its client left, or the rollout ended")
             raise

@@ -2,7 +2,9 @@
 
 The hooks write metrics.jsonl themselves. Where they can't reach the launcher's folder they repeat
 the rows in the log (`turnwise.run.relay`), and from there they get into the folder here. Of
-everything else in the log only the last exception is noted: it says why a job failed.
+everything else in the log only the last exception is noted, which says why a job failed, and what
+ended an engine: whoever asked it knows no more than that it is gone. A job prints what models
+wrote: of its escape sequences a terminal gets colours alone.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import re
 from pathlib import Path
 from typing import TextIO
 
+from turnwise.printable import printable
 from turnwise.run.folder import RunFolder
 from turnwise.run.jsonl import Row
 from turnwise.run.relay import relayed_row
@@ -18,9 +21,14 @@ from turnwise.run.relay import relayed_row
 # Ray puts the name of an actor and its process before what it prints.
 _PREFIX = re.compile(r"(?:\x1b\[[\d;]*m)*(\([^()]*pid=[^()]*\))(?:\x1b\[[\d;]*m)*\s?")
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
+# What may become a colour with the next piece.
+_BEGUN = re.compile(r"\x1b(?:\[[\d;]{0,20})?\Z")
+_SHOWN_AS_IS = re.compile(r"(\x1b\[[\d;]*m|\r)")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:\([\w.]+\))?(?::.*)?$")
 _HEADING = "Traceback (most recent call last)"
+# What SGLang writes before the traceback that ends a server.
+_ENDING = "Scheduler hit an exception: "
 # Its message goes on with the traceback of the process that failed, which has the cause last.
 _RELAYED = "ray.exceptions.RayTaskError"
 
@@ -28,32 +36,41 @@ _RELAYED = "ray.exceptions.RayTaskError"
 class LastError:
     """The exception that ended a job, found in its log.
 
-    The job's own process counts before its workers: theirs may come from being ended.
+    The job's own process counts before its workers: theirs may come from being ended. What ended an
+    SGLang server is told beside it.
     """
 
     def __init__(self) -> None:
-        self._open: set[str] = set()
-        self._own = self._workers = ""
+        # By process, whether its traceback is an SGLang server's end.
+        self._open: dict[str, bool] = {}
+        self._own = self._workers = self._engine = ""
 
     def __str__(self) -> str:
-        return self._own or self._workers
+        said = self._own or self._workers
+        if self._engine in ("", said):
+            return said
+        return f"{said}; an SGLang server had ended with {self._engine}"
 
     def take(self, line: str) -> None:
         """Takes the next line."""
         prefix = _PREFIX.match(line)
         process = prefix[1] if prefix else ""
         text = _COLOUR.sub("", line[prefix.end() if prefix else 0 :]).rstrip()
-        if text.startswith(_HEADING):
-            self._open.add(process)
+        _, ending, after = text.partition(_ENDING)
+        if text.startswith(_HEADING) or after.startswith(_HEADING):
+            self._open[process] = bool(ending)
             return
         if process not in self._open or not text or text[0].isspace():
             return
         if not _EXCEPTION.match(text):
-            self._open.discard(process)
+            del self._open[process]
             return
-        if not text.startswith(_RELAYED):
-            self._open.discard(process)
         text = _REPEATED.sub("", text)
+        if self._open[process]:
+            # The first one: others may end because of it.
+            self._engine = self._engine or text
+        if not text.startswith(_RELAYED):
+            del self._open[process]
         if process:
             self._workers = text
         else:
@@ -76,7 +93,8 @@ class Follower:
             run_dir: The run folder; the log goes to `logs/JOB.log`, relayed rows to
                 `metrics.jsonl`.
             job: The job's id.
-            out: Where the log is shown, if anywhere.
+            out: Where the log is shown, if anywhere, with control characters as their escapes but
+                for colours and what redraws a line.
         """
         path = run_dir / "logs" / f"{job}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,6 +102,7 @@ class Follower:
         self._log = path.open("a", encoding="utf-8", errors="replace", newline="")
         self._folder = RunFolder(run_dir)
         self._out = out
+        self._begun = ""
         self._line = kept.rpartition("\n")[2]
         self._seen = self._skip = len(kept)
         self.error = LastError()
@@ -107,10 +126,9 @@ class Follower:
             self._skip -= skipped
             piece = piece[skipped:]
         self._seen += len(piece)
-        for file in (self._log, self._out):
-            if file is not None:
-                file.write(piece)
-                file.flush()
+        self._log.write(piece)
+        self._log.flush()
+        self._show(piece)
         *lines, self._line = (self._line + piece).split("\n")
         for line in lines:
             self.error.take(line)
@@ -121,6 +139,17 @@ class Follower:
     def close(self) -> None:
         """Closes the file. An unfinished last line is taken when the rest of it comes."""
         self._log.close()
+
+    def _show(self, piece: str) -> None:
+        if self._out is None:
+            return
+        text = self._begun + piece
+        begun = _BEGUN.search(text)
+        self._begun = begun[0] if begun else ""
+        parts = _SHOWN_AS_IS.split(text.removesuffix(self._begun))
+        parts[::2] = map(printable, parts[::2])
+        self._out.write("".join(parts))
+        self._out.flush()
 
     def _keep(self, row: Row) -> None:
         step = row.get("step")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Coroutine
@@ -15,6 +16,7 @@ from typing import Any, TextIO
 from turnwise.command import PreflightError, RunError, StopRun
 from turnwise.launch.follow import Follower
 from turnwise.launch.head import answers, bearer
+from turnwise.printable import tell
 
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 CONNECT_TIMEOUT_S = 10.0
@@ -40,9 +42,15 @@ def connect(address: str, token: str | None = None) -> Any:
     try:
         from ray.job_submission import JobSubmissionClient  # pants: no-infer-dep
     except ImportError as error:
-        raise PreflightError(
-            f"ray is not importable ({error}); run this with the Python of a node, which has it"
-        ) from None
+        mend = "run this with the Python of a node, which has it"
+        # PEX compares paths by their first letters. Where a path of a .pth file begins like the
+        # folder that it unpacks itself into, its own packages stay before the node's.
+        if "pex.vendor" in str(error):
+            mend = (
+                f"a .pth file of {sys.prefix} names a path that the folder of this .pex begins"
+                " with; set PEX_ROOT to another folder"
+            )
+        raise PreflightError(f"ray is not importable ({error}); {mend}") from None
     _past_the_proxy(address)
     # Ray's own client waits for as long as the network does.
     if not answers(address, token, CONNECT_TIMEOUT_S):
@@ -259,11 +267,11 @@ def _interruptible(
     try:
         state = asyncio.run(main())
     except StopRun as cause:
-        print(f"\nstopping the job: {cause}", file=out, flush=True)
+        tell(f"\nstopping the job: {cause}", out)
         end()
         raise
     if state is None:
-        print("\nstopping the job ...", file=out, flush=True)
+        tell("\nstopping the job ...", out)
         end()
         raise KeyboardInterrupt
     return state

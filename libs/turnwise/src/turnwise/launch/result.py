@@ -8,6 +8,7 @@ from typing import TextIO
 
 from turnwise.command import RunError
 from turnwise.config import ConfigError
+from turnwise.printable import tell
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, parse_row
 from turnwise.run.summary import Summary, changes, write_summary
@@ -34,9 +35,9 @@ def tell_result(run_dir: Path, method: str, seed: int, out: TextIO) -> None:
             summary = summarise(of, method, seed)
             if place == 0:
                 write_summary(folder, summary)
-            print(f"\n{summary.text()}", file=out, flush=True)
+            tell(f"\n{summary.text()}", out)
     except (ConfigError, ValueError, OSError) as error:
-        print(f"no verdict: {error}", file=out, flush=True)
+        tell(f"no verdict: {error}", out)
 
 
 def summarise(evaluations: Sequence[EvalRow], method: str, seed: int) -> Summary:
@@ -74,6 +75,6 @@ def make_report(run_dir: Path, out: TextIO) -> None:
     from turnwise.report import write_report
 
     try:
-        print(f"report {write_report(run_dir)}", file=out, flush=True)
+        tell(f"report {write_report(run_dir)}", out)
     except (ConfigError, RunError, OSError) as error:
-        print(f"no report: {error}", file=out, flush=True)
+        tell(f"no report: {error}", out)

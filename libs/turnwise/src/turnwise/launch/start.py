@@ -47,6 +47,7 @@ from turnwise.launch.resume import iteration, made_again, starting_point
 from turnwise.launch.rules import number, whole
 from turnwise.launch.watch import FolderWatch
 from turnwise.method import find_method, method_name
+from turnwise.printable import tell
 from turnwise.run.start import Start, how_started, write_start
 from turnwise.stopping import RowWatch
 
@@ -93,19 +94,19 @@ def run(
     run_dir = run_dir.absolute()
     config = read_run(config_path, overrides, method=method)
     plan = make_plan(config, run_dir=run_dir, debug=debug)
-    print(plan.text(), file=out)
+    tell(plan.text(), out)
     if dry_run:
         return 0
     make_room(run_dir, takeover=takeover, out=out)
     if debug != "rollout" and is_here(config.ray.address):
         again = made_again(plan.value("--load"), run_dir)
-        print(f"{start_of(plan)}{again}", file=out, flush=True)
+        tell(f"{start_of(plan)}{again}", out)
         check_engines(plan)
     write_folder(run_dir, config, plan)
     write_start(run_dir, _how_started(config, config_path, method))
     record = _start(run_dir, config, plan, out)
     if detach:
-        print(f"detached; the run folder is {run_dir}", file=out, flush=True)
+        tell(f"detached; the run folder is {run_dir}", out)
         return 0
     return _finish(run_dir, config, plan, record, out)
 
@@ -184,7 +185,7 @@ def make_room(run_dir: Path, *, takeover: bool, out: TextIO) -> None:
             f"a run of ours still lives:\n{listed}\nstop it, or end it with --takeover"
         )
     for folder, _, what in found:
-        print(f"takeover: ending {folder}: {what}", file=out, flush=True)
+        tell(f"takeover: ending {folder}: {what}", out)
         stop(folder, out=out)
 
 
@@ -206,15 +207,15 @@ def status(run_dir: Path, *, out: TextIO | None = None) -> int:
             state = ray_job.status(record.address, record.job, token)
             ray_job.fetch_log(record.address, record.job, run_dir, token)
         except PreflightError as error:
-            print(error, file=out)
+            tell(str(error), out)
     alive = head_is_alive(record)
     own = f"own head, process {record.head.process.pid}" if record.head else "shared cluster"
-    print(f"{run_dir}: job {record.job or 'not submitted'}: {state or 'GONE'}", file=out)
+    tell(f"{run_dir}: job {record.job or 'not submitted'}: {state or 'GONE'}", out)
     gone = "" if alive or record.head is None else ", which is gone"
-    print(f"cluster: {record.address} ({own}{gone})", file=out)
+    tell(f"cluster: {record.address} ({own}{gone})", out)
     metrics = run_dir / "metrics.jsonl"
     if metrics.is_file() and (lines := metrics.read_text(errors="replace").splitlines()):
-        print(f"last metrics: {lines[-1]}", file=out)
+        tell(f"last metrics: {lines[-1]}", out)
     return 0 if state in ("PENDING", "RUNNING", "SUCCEEDED") else 4
 
 
@@ -250,7 +251,7 @@ def stop(run_dir: Path, *, out: TextIO | None = None) -> int:
             )
         _stop_head(run_dir, record.head, out)
     write_record(run_dir, record.model_copy(update={"ended": state or "GONE", "head": None}))
-    print(f"{run_dir}: {state or 'nothing was running'}", file=out, flush=True)
+    tell(f"{run_dir}: {state or 'nothing was running'}", out)
     return 0
 
 
@@ -265,15 +266,14 @@ def _start(run_dir: Path, config: RunConfig, plan: Plan, out: TextIO) -> LaunchR
     record = LaunchRecord(address=address, head=head, host=hostname())
     try:
         write_record(run_dir, record)
-        print(f"cluster: {address}{' (own head)' if head else ''}", file=out, flush=True)
+        tell(f"cluster: {address}{' (own head)' if head else ''}", out)
         if head is not None and plan.nodes > 1:
-            print(
+            tell(
                 f"on each of the other {plan.nodes - 1} nodes: RAY_AUTH_MODE=token"
                 f" RAY_AUTH_TOKEN_PATH=FILE ray start --address={head.join} --num-gpus"
                 f" {plan.gpus_per_node}, where FILE is a copy of {head.temp_dir}/{TOKEN}; slime"
                 " waits for them",
-                file=out,
-                flush=True,
+                out,
             )
         job = f"turnwise-{run_dir.name}-{uuid.uuid4().hex[:8]}"
         # Written before it is submitted: a launcher that dies in between leaves no unknown job.
@@ -293,7 +293,7 @@ def _start(run_dir: Path, config: RunConfig, plan: Plan, out: TextIO) -> LaunchR
             _stop_head(run_dir, head, out)
         write_record(run_dir, record.model_copy(update={"ended": "FAILED", "head": None}))
         raise
-    print(f"job: {job}", file=out, flush=True)
+    tell(f"job: {job}", out)
     return record
 
 
@@ -328,7 +328,7 @@ def _finish(run_dir: Path, config: RunConfig, plan: Plan, record: LaunchRecord, 
         make_report(run_dir, out)
     if state != "SUCCEEDED":
         raise RunError(f"job {record.job} {state}: {said or 'no cause'}; see {run_dir / 'logs'}")
-    print(f"job {record.job} {state}; the run folder is {run_dir}", file=out, flush=True)
+    tell(f"job {record.job} {state}; the run folder is {run_dir}", out)
     return 0
 
 
@@ -347,7 +347,7 @@ def _head_lives(record: LaunchRecord) -> Callable[[], bool]:
 def _stop_head(run_dir: Path, head: Head, out: TextIO) -> None:
     killed = stop_head(head, run_dir / "logs" / "ray")
     if killed:
-        print(f"{len(killed)} processes of the head had to be killed", file=out, flush=True)
+        tell(f"{len(killed)} processes of the head had to be killed", out)
 
 
 def _record(run_dir: Path) -> LaunchRecord:

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from turnwise.config import ConfigError
-from turnwise.console import tell
 from turnwise.engine import Completion, SamplingParams
 from turnwise.episode import Boundary, BoundaryError, Episode
 from turnwise.local.experiment import read_tasks, tool_format
@@ -30,6 +29,7 @@ from turnwise.local.options import SHIPPED, SMOLLM2, TrainOptions
 from turnwise.local.policy import audited, load_policy, load_tokenizer
 from turnwise.method import Method, Services, play
 from turnwise.policy import Policy, model_vocabulary
+from turnwise.printable import tell
 from turnwise.replay import CALLS, Replay
 from turnwise.rollout import Rollout
 from turnwise.run.authors import SAMPLED

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from turnwise.arguments import named_option, parse_sections
 from turnwise.command import RunError
 from turnwise.config import ConfigError, load_toml
-from turnwise.console import tell
 from turnwise.local.options import MAX_THREADS, SHIPPED, TrainOptions
 from turnwise.local.threads import choose_threads, set_threads, wait_passively
 from turnwise.method import Method, MethodOptions, find_method, import_name, method_name
+from turnwise.printable import tell
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import locked
 from turnwise.run.start import Start, how_started, write_start

@@ -116,7 +116,9 @@ class _Chunked(torch.autograd.Function):
                 gradient = logs.exp_().mul_(-of_logprobs[own, None])
             del logs
             gradient.scatter_add_(-1, targets[own, None], of_logprobs[own, None])
-            narrow = gradient.div_(ctx.temperature).to(weight.dtype)
+            if ctx.temperature != 1.0:
+                gradient.div_(ctx.temperature)
+            narrow = gradient.to(weight.dtype)
             del gradient
             if of_hidden is not None:
                 torch.mm(narrow, weight, out=of_hidden[own])

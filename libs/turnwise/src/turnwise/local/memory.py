@@ -204,7 +204,8 @@ def _engine(shape: ModelShape, options: TrainOptions, b: int) -> int:
     weights = b * (shape.parameters + (shape.head if shape.tied else 0))
     cached = options.engine_rows * options.rollout_max_context_len
     cache = cached * shape.layers * 2 * shape.keys * b
-    return weights + cache + 4 * options.engine_rows * shape.vocab
+    # Logits of a step, and the tensor that replayed steps have in common.
+    return weights + cache + 8 * options.engine_rows * shape.vocab
 
 
 def _size(config: Any, name: str) -> int:

@@ -72,7 +72,8 @@ def load_run(path: Path) -> RunData:
     folder = RunFolder(path)
     files = (folder.config, folder.metrics, folder.episodes)
     if not path.is_dir():
-        raise ConfigError(f"{path}: no such folder; name the folder of a run")
+        what = "is a file" if path.exists() else "no such folder"
+        raise ConfigError(f"{path}: {what}; name the folder of a run")
     if not any(file.is_file() for file in files):
         names = ", ".join(file.name for file in files)
         raise ConfigError(f"{path}: not a run folder: none of {names} is there")

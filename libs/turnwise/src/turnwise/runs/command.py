@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from turnwise.config import ConfigError
-from turnwise.console import OutputConsole, tell
-from turnwise.printable import printable
+from turnwise.console import OutputConsole
+from turnwise.printable import printable, tell
 from turnwise.run.control import Outcome, in_words, make_request, read_history
 from turnwise.run.folder import RunFolder
 from turnwise.run.status import STACKS, is_alive, read_status
@@ -78,7 +78,8 @@ def list_runs(root: Path) -> int:
     from turnwise.view.run import ViewedRun, find_runs
 
     if not root.is_dir():
-        raise ConfigError(f"{root}: no such folder; name one with runs")
+        what = "is a file" if root.exists() else "no such folder"
+        raise ConfigError(f"{root}: {what}; name a folder with runs")
     rows = []
     for name, path in find_runs(root):
         row = ViewedRun(name, path).listed()

@@ -46,7 +46,8 @@ def view(argv: Sequence[str]) -> None:
         argv = ["--runs-dir", *argv]
     options = parse_args(ViewOptions, argv, prog="view", description=DESCRIPTION)
     if not options.runs_dir.is_dir():
-        raise ConfigError(f"--runs-dir {options.runs_dir}: no such folder; name one with runs")
+        what = "is a file" if options.runs_dir.exists() else "no such folder"
+        raise ConfigError(f"--runs-dir {options.runs_dir}: {what}; name a folder with runs")
     asyncio.run(_serve(options))
 
 
