@@ -206,12 +206,13 @@ def main() -> None:
     asked = parser.parse_args()
     tokenizer = qwen_tokenizer(template())
 
-    def script(*texts: str) -> dict[str, Any]:
-        ids = [tokenizer.encode(one + "<|im_end|>", add_special_tokens=False) for one in texts]
+    def script(*texts: str, end: str = "<|im_end|>") -> dict[str, Any]:
+        ids = [tokenizer.encode(one + end, add_special_tokens=False) for one in texts]
         header = tokenizer.encode(HEADER, add_special_tokens=False)
         return {"says": ids, "header": header}
 
-    says = {play.client: script(*play.says) for play in PLAYED}
+    # An engine that is told of a stop string ends there.
+    says = {one.client: script(*one.says, end="" if one.stops else "<|im_end|>") for one in PLAYED}
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save_pretrained(folder)
         servers = contenders(folder, asked)
