@@ -279,7 +279,7 @@ async def play_recorded(
 async def _play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyPolicy) -> Episode:
     await own_round()
     try:
-        return await method.run(rollout, policy)
+        return _episode(method, await method.run(rollout, policy))
     except (ConfigError, PreflightError, RunError):
         raise
     except BoundaryError as error:
@@ -297,6 +297,13 @@ async def _play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: Any
         episode: Episode = conversation.episode(lost)
         return episode
     return unplayed(rollout, lost)
+
+
+def _episode(method: Method[Any, Any], returned: object) -> Episode:
+    if not isinstance(returned, Episode):
+        cls = type(method).__qualname__
+        raise TypeError(f"{cls}.run must return an Episode, and returned {returned!r:.80}")
+    return returned
 
 
 def _raised_at(error: Exception) -> frozenset[tuple[str, int]]:

@@ -37,6 +37,11 @@ class Reading(Own):
         raise AssertionError
 
 
+class Forgetful(Own):
+    async def run(self, rollout: Rollout[str], policy: AnyPolicy) -> Episode:
+        return 1.0 if rollout.seed else None  # type: ignore[return-value]
+
+
 class Named(Own):
     class Options(Turns):
         more: int = 1
@@ -65,6 +70,15 @@ async def test_bugs_that_a_library_raises_at_one_line_are_told_by_who_called_it(
         for number in range(4):
             await play(Reading(Turns()), Rollout("{", "t", f"r{number}", "g", number), policy)
     assert caplog.text.count("Traceback") == 2
+
+
+@pytest.mark.parametrize(("seed", "returned"), [(0, "None"), (1, "1.0")])
+async def test_what_is_no_episode_loses_it_with_the_class_and_run(seed: int, returned: str) -> None:
+    rollout = Rollout("what", "t", "r", "g", seed)
+    episode = await play(Forgetful(Turns()), rollout, byte_policy(ScriptedEngine([])))
+    assert episode.ending.boundary is Boundary.ENVIRONMENT and episode.score is None
+    said = f"TypeError: Forgetful.run must return an Episode, and returned {returned}"
+    assert episode.ending.error == said
 
 
 def test_a_name_without_a_class_says_how_one_of_ones_own_is_named() -> None:
