@@ -8,6 +8,7 @@ words; `--section.key` reaches into a table. The file that `--config` names has 
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -144,6 +145,8 @@ class _Reader:
             section = self._section(key)
             if section and not isinstance(value, Mapping) and not field_name(self._models[""], key):
                 raise ConfigError(f"{path}: {key}: must be a section, [{key}], found {value!r:.80}")
+            if section is None and isinstance(value, Mapping):
+                self._check_section(key, path)
             if section is not None and isinstance(value, Mapping):
                 found = field_names(self._models[section], value, f"{path}: [{key}] ")
             else:
@@ -158,6 +161,8 @@ class _Reader:
         if dot:
             section = self._section(head)
         if section is None:
+            if dot:
+                self._check_section(head)
             section, rest = self._home(head, "", "option ", f"--{name}"), name
         before = name.removesuffix(rest)
         place = override(self._models[section], self._values[section], rest, words, section=before)
@@ -173,6 +178,25 @@ class _Reader:
     def _section(self, key: str) -> str | None:
         name = self._aliases.get(key, key)
         return name if name and name in self._models else None
+
+    def _check_section(self, name: str, path: Path | None = None) -> None:
+        """Raises ConfigError where no section and no table is called so, with those that there are.
+
+        The file of another method has its section, which is near to an option at best by chance.
+        """
+        sections = [one for one in self._models if one]
+        if not sections or any(field_name(model, name) for model in self._models.values()):
+            return
+        tables = [
+            field.replace("_", "-")
+            for model in self._models.values()
+            for field in model.model_fields
+            if table_model(model, field) is not None
+        ]
+        near = difflib.get_close_matches(name, [*sections, *tables], n=1)
+        hint = f"did you mean [{near[0]}]?" if near else f"there is [{'], ['.join(sections)}]"
+        shown = f"--{name}.KEY" if path is None else path
+        raise ConfigError(f"{shown}: unknown section [{name}]; {hint}")
 
     def _home(self, key: str, where: str, what: str, shown: str) -> str:
         """The section that has a key; the options before all."""

@@ -34,6 +34,7 @@ from turnwise.config import Config, ConfigError, nearest
 from turnwise.episode import Boundary, BoundaryError, Ending, Episode
 from turnwise.inflight import REGISTRY, playing
 from turnwise.objective import Objective
+from turnwise.own_code import new_method, own_code
 from turnwise.policy import AnyPolicy, Policy
 from turnwise.replay import CALLS, Replay
 from turnwise.rollout import Rollout, unplayed
@@ -279,7 +280,7 @@ async def play_recorded(
 async def _play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: AnyPolicy) -> Episode:
     await own_round()
     try:
-        return await method.run(rollout, policy)
+        return _episode(method, await method.run(rollout, policy))
     except (ConfigError, PreflightError, RunError):
         raise
     except BoundaryError as error:
@@ -299,6 +300,13 @@ async def _play(method: Method[Any, TaskT], rollout: Rollout[TaskT], policy: Any
     return unplayed(rollout, lost)
 
 
+def _episode(method: Method[Any, Any], returned: object) -> Episode:
+    if not isinstance(returned, Episode):
+        cls = type(method).__qualname__
+        raise TypeError(f"{cls}.run must return an Episode, and returned {returned!r:.80}")
+    return returned
+
+
 def _raised_at(error: Exception) -> frozenset[tuple[str, int]]:
     """File and line of every call that led to it: what one line of a library raises for two callers
     is two bugs, and how deep a function calls itself makes no other."""
@@ -310,10 +318,10 @@ def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:
     """The method `name`: of `apps.trainers`, or an import path `package.module:Class`.
 
     Raises:
-        ConfigError: there is no such method.
+        ConfigError: there is no such method, it can't be imported, or it is not written whole.
     """
     if isinstance(name, type):
-        return name
+        return _whole(name)
     path, colon, attribute = name.partition(":")
     if not colon:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
@@ -333,7 +341,16 @@ def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:
         ) from error
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ConfigError(f"method {name}: {path}:{attribute} is no class of turnwise.Method")
-    return found
+    return _whole(found)
+
+
+def _whole(cls: type[Method[Any, Any]]) -> type[Method[Any, Any]]:
+    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+        raise ConfigError(
+            f"method {cls.__qualname__} ({cls.__module__}): it lacks {' and '.join(missing)}, which"
+            " every method has"
+        )
+    return cls
 
 
 def method_name(cls: type[Method[Any, Any]]) -> str:
@@ -354,7 +371,7 @@ def make_method(name: str, options: Mapping[str, Any]) -> Method[Any, Any]:
         ConfigError: there is no such method, or its options are wrong.
     """
     cls = find_method(name)
-    return cls(cls.Options(**options))
+    return new_method(cls, cls.Options(**options))
 
 
 def _methods() -> list[str]:
@@ -381,4 +398,5 @@ def _import(module: str) -> Any:
     """A module, found from the current folder as well, as `python -m` does."""
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    return importlib.import_module(module)
+    with own_code(f"the import of {module}", ImportError, AttributeError):
+        return importlib.import_module(module)

@@ -24,6 +24,7 @@ from turnwise.evaluation.options import EvalOptions, SharedOptions
 from turnwise.evaluation.saved import SavedRun, read_saved
 from turnwise.evaluation.tasks import TaskRow
 from turnwise.method import Method, method_name
+from turnwise.own_code import own_rows
 from turnwise.policy import AnyPolicy, EndpointPolicy
 from turnwise.rows import Row
 from turnwise.rows.files import split_slice
@@ -96,7 +97,7 @@ class Benchmark:
             ConfigError: naming file and line, or the split.
         """
         if options.prompt_data is None:
-            return method.rows(options.task_split)
+            return own_rows(method, options.task_split)
         return list(
             read_rows(
                 options.prompt_data,

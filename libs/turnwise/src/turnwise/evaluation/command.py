@@ -32,6 +32,7 @@ from turnwise.evaluation.benchmark import Benchmark
 from turnwise.evaluation.tasks import check_folder
 from turnwise.local.threads import wait_passively
 from turnwise.method import Method, find_method, method_name
+from turnwise.own_code import new_method
 from turnwise.run.folder import RunFolder
 
 AnyMethod = Method[Any, Any]
@@ -81,7 +82,9 @@ def evaluate_benchmark(
     # Imported here, since it imports NumPy and more, which --help does not need.
     from turnwise.evaluation.run import Evaluation
 
-    return Evaluation(benchmark, line.options, line.cls(line.section), line.config()).run()
+    return Evaluation(
+        benchmark, line.options, new_method(line.cls, line.section), line.config()
+    ).run()
 
 
 class _Line:

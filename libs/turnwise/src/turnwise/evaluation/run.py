@@ -35,6 +35,7 @@ from turnwise.evaluation.results import conclude
 from turnwise.evaluation.rollouts import missing_rollouts, play_trials
 from turnwise.evaluation.tasks import TaskRow, check_tasks
 from turnwise.method import Method, Services, method_name, play
+from turnwise.own_code import row_task
 from turnwise.policy import AnyPolicy, Policy
 from turnwise.report import write_eval_report
 from turnwise.rollout import Rollout
@@ -73,7 +74,7 @@ class Evaluation:
         rows = with_ids(benchmark.rows(options, method))
         self.tasks = [benchmark.task(row) for row in rows.values()]
         check_tasks(self.tasks)
-        self._method_tasks = {name: method.task(row) for name, row in rows.items()}
+        self._method_tasks = {name: row_task(method, row) for name, row in rows.items()}
         self._other = _other(options, self.tasks)
         self.folder: EvalFolder | None = self._opened() if options.resume else None
 

@@ -24,6 +24,7 @@ from turnwise.config import ConfigError, load_toml
 from turnwise.local.options import MAX_THREADS, SHIPPED, TrainOptions
 from turnwise.local.threads import choose_threads, set_threads, wait_passively
 from turnwise.method import Method, MethodOptions, find_method, import_name, method_name
+from turnwise.own_code import new_method
 from turnwise.printable import tell
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import locked
@@ -100,7 +101,7 @@ class LocalRun:
             _check_schedule(self.options, started.get("num_rollout"))
         if self.options.backend == "slime":
             raise ConfigError("backend slime is chosen on the command line, --backend slime")
-        self.method = cls(method_options)
+        self.method = new_method(cls, method_options)
 
     def run(self) -> int:
         """Trains, prints the verdict; returns the exit code. With `replay` plays an episode."""

@@ -17,6 +17,7 @@ from turnwise.local.options import SHIPPED, TrainOptions
 from turnwise.local.policy import LoadedPolicy
 from turnwise.method import Method, Services, method_name
 from turnwise.objective import Objective
+from turnwise.own_code import own_rows, row_task
 from turnwise.policy import Policy
 from turnwise.rows import Row
 
@@ -217,7 +218,7 @@ def read_tasks(
         ConfigError: there are none, or two have one name.
     """
     if options.prompt_data is None:
-        train, evaluation = method.rows("train"), method.rows(options.eval_split)
+        train, evaluation = own_rows(method, "train"), own_rows(method, options.eval_split)
         split = options.eval_split
     else:
         split, file = options.eval_prompt_data
@@ -243,7 +244,7 @@ def _by_id(method: Method[Any, TaskT], rows: Sequence[Row]) -> Mapping[str, Task
     for row in rows:
         if row.id in tasks:
             raise ConfigError(f"{row.where or row.id}: two rows have the id {row.id!r}")
-        tasks[row.id] = method.task(row)
+        tasks[row.id] = row_task(method, row)
     if not tasks:
         raise ConfigError("there is no row to train or evaluate on")
     return tasks

@@ -35,6 +35,7 @@ from turnwise.engine import SamplingParams
 from turnwise.engine.sglang import SGLangEngine
 from turnwise.episode import Boundary, BoundaryError, Ending
 from turnwise.method import play
+from turnwise.own_code import row_task
 from turnwise.policy import Policy
 from turnwise.rollout import Rollout, derive_seed, unplayed
 from turnwise.rows import Row
@@ -71,7 +72,7 @@ async def generate(
     kind = "eval" if evaluation else "train"
     books = accounts.EVAL if evaluation else accounts.TRAIN
     row = read_row(sample)
-    task = shared.method.task(row)
+    task = row_task(shared.method, row)
     if shared.control is not None:
         await shared.control.gate(evaluation=evaluation)
     replay = EpisodeReplay((sample.metadata or {}).get(REPLAY))
