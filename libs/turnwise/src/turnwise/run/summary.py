@@ -206,6 +206,8 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
         tables: What the benchmark shows beside its measures.
         totals: Sums of the episodes' numbers, lost ones included.
         usd: What the policy cost in US dollars; 0 without prices.
+        unsampled: How many episodes never sampled a token, and what to do; empty if all did.
+        measured: Whether a scored trial did.
     """
 
     kind: Literal["eval"] = "eval"
@@ -225,11 +227,15 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[SummaryTable, ...] = ()
     totals: dict[str, float] = {}
     usd: float = 0.0
+    unsampled: str = ""
+    measured: bool = True
 
     def verdict(self) -> str:
         """One sentence for people."""
         if not self.measures or math.isnan(self.measures[0].estimate.mean):
             return f"Nothing can be said: no trial of {self.benchmark} was scored."
+        if not self.measured:
+            return f"Nothing was measured: {self.unsampled}."
         first = self.measures[0].estimate
         said = (
             f"{self.policy} has {self.measures[0].name} {percent(first)} on {self.benchmark}, over"
@@ -242,6 +248,8 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
                 said += f", counted as failed they make it {100 * self.lost_as_failed:.1f} %"
         if self.replayed:
             said += f"; {self.replayed} lost trials were played again"
+        if self.unsampled:
+            said += f"; {self.unsampled}"
         return said + "."
 
 
