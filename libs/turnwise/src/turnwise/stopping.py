@@ -7,6 +7,7 @@
 | a ledger does not balance | at the step | the hooks, and the row |
 | group after group is lost | after the step | slime's filter |
 | nothing is scored | after the evaluation | the row of a step or an evaluation |
+| no first prompt fits the context | after the evaluation | |
 | no progress | | no row for many times the usual time |
 
 On this machine the loop asks where it knows the numbers; on a cluster the hooks ask, and the
@@ -25,7 +26,7 @@ from pydantic import Field
 
 from turnwise.command import StopRun
 from turnwise.config import Config
-from turnwise.episode import Ending
+from turnwise.episode import Ending, Episode, Limit
 from turnwise.group import Drop, Group
 from turnwise.ledger import LedgerRow
 from turnwise.run.metrics import EvalRow, MetricsRow, SlimeRow, TrainRow
@@ -221,6 +222,35 @@ def nothing_scored(episodes: Sequence[Ended]) -> str:
     if not episodes or any(episode.score is not None for episode in episodes):
         return ""
     return f"none of {len(episodes)} episodes was scored. {_errors(map(_loss, episodes))}"
+
+
+def first_prompt(episode: Episode) -> dict[str, int] | None:
+    """`needed` and `limit` in tokens, where the episode's first prompt did not fit the context, so
+    that its score says nothing of the policy; 0 where an endpoint does not say."""
+    found: dict[str, int] | None = episode.info.get("first_prompt")
+    return found if episode.ending.limit is Limit.CONTEXT else None
+
+
+def never_sampled(prompts: Sequence[Mapping[str, int] | None], flag: str) -> str:
+    """How many episodes never sampled a token, and what to do; "" if all did.
+
+    Args:
+        prompts: Of every episode what `first_prompt` says.
+        flag: That sets the context.
+    """
+    found = [one for one in prompts if one is not None]
+    if not found:
+        return ""
+    said = f"{len(found)} of {len(prompts)} episodes never sampled a token: their first prompt"
+    limit = max(one["limit"] for one in found)
+    if not limit:
+        return f"{said} exceeds the endpoint's context; serve the policy with a longer one"
+    least, most = min(one["needed"] for one in found), max(one["needed"] for one in found)
+    needs = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    return (
+        f"{said} needs {needs} tokens, more than the context of {limit:,}; raise {flag}, or take"
+        " a policy with more positions"
+    )
 
 
 def _loss(episode: Ended) -> Mapping[str, str | None]:

@@ -154,6 +154,26 @@ def test_a_run_in_which_nothing_was_scored_fails_with_the_last_error_of_each_bou
     assert "--resume" in error and (tmp_path / "run" / "report.html").is_file()
 
 
+def test_first_prompts_beyond_the_context_are_told_and_measure_nothing_where_all_are(
+    engine: ScriptedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The policy of the fixture has room for 100,000 bytes.
+    long, short = ({"input": word, "label": word} for word in ("x" * 100_000, "short"))
+    data = tmp_path / "rows.jsonl"
+    for some, code, begins in ((long, 4, "Nothing was measured: 2 of 2"), (short, 0, "p (")):
+        with data.open("a") as file:
+            file.write(json.dumps(some) + "\n")
+        folder = tmp_path / f"run{code}"
+        assert echo(folder, "--prompt-data", str(data)) == code
+        shown, said = capsys.readouterr(), summary(folder)["verdict"]
+        tail = "episodes never sampled a token: their first prompt needs 100,0"
+        assert said.startswith(begins) and f"2 of {2 if code else 4} {tail}" in said
+        assert "more than the context of 100,000" in said and "raise --max-context-len" in said
+        assert said in shown.out and said[:-1].partition(": ")[2] in shown.err + shown.out
+        assert tail in (folder / "report.html").read_text()
+        assert ("nothing was measured" in shown.err) == (code == 4)
+
+
 def test_everybody_lost_twice_over_ends_the_run_at_once(
     engine: ScriptedEngine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

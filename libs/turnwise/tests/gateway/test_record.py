@@ -270,6 +270,10 @@ async def test_a_full_context_is_refused_by_name_and_is_the_policys_limit() -> N
         needed = await client.record.prompt_tokens(chat.read(body, Bodies()))
         _, _, data = await client.post("chat/completions", body)
         assert f"takes {needed} tokens" in json.loads(data)["error"]["message"]
+        assert "first_prompt" not in client.record.info()
+    async with serving("x", limits={"context": 100}) as client:
+        await client.post("chat/completions", body)
+        assert client.record.info()["first_prompt"] == {"needed": needed, "limit": 100}
 
 
 async def test_turns_are_bounded() -> None:

@@ -26,6 +26,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from types import TracebackType
 from typing import Any
@@ -78,6 +79,7 @@ class Conversation:
         cached: Of each turn that was sampled the tokens of its prompt, and those of them that
             were not computed again.
         release_error: Why the engine did not release a session; None if it did.
+        overflow: Of the first prompt; None where a turn was sampled or none was asked for.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Conversation:
         """
         self.policy, self.rollout = policy, rollout
         self.turns: list[Turn] = []
+        self.overflow: Overflow | None = None
         self.messages: list[dict[str, Any]] = []
         self.counts: Counter[str] = Counter()
         self.engine_s = 0.0
@@ -180,7 +183,7 @@ class Conversation:
         async with crossing(Boundary.ENVIRONMENT):
             overflow = await encoded(self._growing.extend, sent)
         if overflow is not None:
-            return overflow
+            return self._refused(overflow)
         return await self._sample(self._growing)
 
     async def sync(self, messages: Sequence[Message]) -> Turn | Overflow:
@@ -195,7 +198,7 @@ class Conversation:
         async with crossing(Boundary.ENVIRONMENT):
             overflow = await encoded(self._growing.sync, messages)
         if overflow is not None:
-            return overflow
+            return self._refused(overflow)
         self._unsent = []
         self.messages = [
             {**message, "author": _author(message), "turn": self._next} for message in messages
@@ -232,7 +235,7 @@ class Conversation:
             else:
                 raise ValueError("fresh: an endpoint takes messages, not ids")
         if overflow is not None:
-            return overflow
+            return self._refused(overflow)
         asked = messages
         if ids is not None and not isinstance(self.policy, EndpointPolicy):
             asked = [{"role": "user", "content": self.policy.text(ids)}]
@@ -295,7 +298,7 @@ class Conversation:
 
     def info(self) -> dict[str, Any]:
         """JSON-able facts for the trace: the seed, weight versions, cached tokens by turn, what was
-        dropped, rewritten."""
+        dropped, rewritten; `first_prompt` where that did not fit (`Overflow`)."""
         record = self._recorded()
         return {
             "seed": self.rollout.seed,
@@ -304,6 +307,7 @@ class Conversation:
             "release_error": self.release_error,
             "dropped": record.dropped,
             "rewrites": record.rewrites,
+            **({} if self.overflow is None else {"first_prompt": asdict(self.overflow)}),
         }
 
     def episode(
@@ -371,8 +375,9 @@ class Conversation:
         finally:
             self.engine_s += time.perf_counter() - started
         if isinstance(sampled, Overflow):
-            return sampled
+            return self._refused(sampled)
         turn = sampled.turn
+        self.overflow = None
         self.turns.append(turn)
         self._record = None
         self._count(turn, sampled.cached_tokens)
@@ -385,6 +390,11 @@ class Conversation:
             | {"author": "policy", "turn": number}
         )
         return turn
+
+    def _refused(self, overflow: Overflow) -> Overflow:
+        if not self.turns:
+            self.overflow = overflow
+        return overflow
 
     def _count(self, turn: Turn, cached_tokens: int) -> None:
         self.counts["turns"] += 1

@@ -14,6 +14,7 @@ from turnwise.episode import Boundary, Ending, Episode, Limit, as_score
 from turnwise.evaluation.estimates import Attempt, Table
 from turnwise.ledger import Ledger
 from turnwise.run.jsonl import append_rows, read_rows
+from turnwise.stopping import first_prompt
 from turnwise.trials import Trial
 from turnwise.trials import by_task as scores_by_task
 
@@ -31,6 +32,8 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
         vote: The answer in a normal form, by which equal answers are found; None without one.
         by: What decided the grade, for counting.
         info: What else the grader says.
+        first_prompt: `needed` and `limit` in tokens, where the first prompt did not fit the context
+            and nothing was sampled.
     """
 
     task_id: str
@@ -46,6 +49,7 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True):
     vote: str | None = None
     by: str = ""
     info: dict[str, Any] = {}
+    first_prompt: dict[str, int] | None = None
 
     def __post_init__(self) -> None:
         if self.score is not None:
@@ -72,6 +76,7 @@ def trial_row(episode: Episode, **graded: Any) -> TrialRow:
         error=episode.ending.error,
         wall_s=round(episode.wall_s, 4),
         metrics=dict(episode.metrics),
+        first_prompt=first_prompt(episode),
         **graded,
     )
 

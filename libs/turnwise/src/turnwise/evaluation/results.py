@@ -30,6 +30,7 @@ from turnwise.run.summary import (
     percent,
     write_summary,
 )
+from turnwise.stopping import never_sampled
 from turnwise.trials import TrialError
 
 READ, WRITTEN = "prompt_tokens", "sampled_tokens"
@@ -95,6 +96,8 @@ def conclude(
         tables=(*shown, *benchmark.tables(folder.tasks, rows)),
         totals=sums,
         usd=usd,
+        unsampled=never_sampled([row.first_prompt for row in rows], "--max-context-len"),
+        measured=any(row.first_prompt is None for row in rows if row.score is not None),
     )
     write_summary(folder.run, summary)
     report = write_report(folder.run.path)

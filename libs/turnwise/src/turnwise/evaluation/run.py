@@ -5,7 +5,8 @@
 3. The folder is made, so that what was corrected before can be given again as it was.
 4. What has no score yet is played. A trial is graded, then its trace is written, then its row.
 5. What all trials say is written and told, also where some were lost. A run in which nothing was
-   scored, or in which everybody in flight is lost twice over, has failed.
+   scored, or no first prompt fits the context, or in which everybody in flight is lost twice over,
+   has failed.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class Evaluation:
 
     def _conclude(self, folder: EvalFolder) -> int:
         options = self.options
-        conclude(
+        summary = conclude(
             folder,
             self.benchmark,
             seed=options.seed,
@@ -158,6 +159,8 @@ class Evaluation:
         )
         if problem := nothing_scored(folder.journal.rows()):
             raise RunError(f"{folder.run.path}: {problem}; {self._go_on(folder)}")
+        if not summary.measured:
+            raise RunError(f"{folder.run.path}: nothing was measured: {summary.unsampled}")
         return 0
 
     def _missing(self) -> list[Rollout[Any]]:

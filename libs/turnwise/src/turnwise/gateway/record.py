@@ -24,7 +24,7 @@ from typing import Any
 import tokendelta
 import toolparse
 
-from turnwise.conversation import Turn
+from turnwise.conversation import Overflow, Turn
 from turnwise.engine import Completion, GrammarRefused, takes_grammar
 from turnwise.episode import Boundary, BoundaryError, Limit, crossing
 from turnwise.gateway.bodies import Bodies
@@ -76,6 +76,7 @@ class Record:
         self.failure: BoundaryError | None = None
         self.failed = asyncio.Event()
         self.limit: Limit | None = None
+        self._needed = 0
         self.aborted = False
         self.engine_s = 0.0
         self.release_error: str | None = None
@@ -370,6 +371,7 @@ class Record:
 
     def _overflow(self, needed: int) -> Refusal:
         self.limit = Limit.CONTEXT
+        self._needed = needed
         return Refusal(
             400,
             f"the history takes {needed} tokens, and the context length is"
@@ -408,4 +410,11 @@ class Record:
             "release_error": self.release_error,
             "dropped": [asdict(drop) for drop in self.samples().dropped],
             "rewrites": [asdict(rewrite) for rewrite in self.tree.rewrites],
+            **self._first_prompt(),
         }
+
+    def _first_prompt(self) -> dict[str, Any]:
+        if self.counts["turns"] or self.limit is not Limit.CONTEXT:
+            return {}
+        limit = self.policy.max_context_tokens
+        return {"first_prompt": asdict(Overflow(self._needed, limit))}

@@ -11,7 +11,7 @@ from turnwise.config import ConfigError
 from turnwise.printable import tell
 from turnwise.run.folder import RunFolder
 from turnwise.run.metrics import EvalRow, parse_row
-from turnwise.run.summary import Summary, changes, write_summary
+from turnwise.run.summary import Summary, changes, lost_trials, write_summary
 from turnwise.trials import mean_score, paired_difference
 
 
@@ -66,6 +66,8 @@ def summarise(evaluations: Sequence[EvalRow], method: str, seed: int) -> Summary
         claim=(),
         split=last.dataset or "held-out",
         compared=changes(first.compared, last.compared) if known else {},
+        tasks=len(tasks),
+        lost=lost_trials(first if known else None, last),
     )
 
 

@@ -42,7 +42,7 @@ from turnwise.local.trainer import EvalResult, Table, Trainer
 from turnwise.rounds import keep_what_is_loaded
 from turnwise.run.folder import RunFolder, require_space
 from turnwise.run.summary import Summary
-from turnwise.stopping import LostGroups, nothing_scored
+from turnwise.stopping import LostGroups, first_prompt, never_sampled, nothing_scored
 
 TaskT = TypeVar("TaskT")
 
@@ -161,8 +161,13 @@ async def _evaluate(trainer: Trainer[TaskT], recorder: Recorder, step: int) -> T
     if problem := trainer.engine.failure:
         raise StopRun(f"evaluation after step {step}: {problem}")
     recorder.evaluated(step, result)
-    if problem := nothing_scored(result.episodes):
+    problem = nothing_scored(result.episodes)
+    scored = [first_prompt(one) for one in result.episodes if one.score is not None]
+    unsampled = never_sampled(scored, "--rollout-max-context-len")
+    if problem := problem or (unsampled if None not in scored else ""):
         raise StopRun(f"evaluation after step {step}: {problem}")
+    if unsampled:
+        recorder.progress.say(f"evaluation after step {step}: {unsampled}")
     return result.table
 
 

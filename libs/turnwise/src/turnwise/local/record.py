@@ -23,7 +23,14 @@ from turnwise.run.metrics import (
     read_metrics,
 )
 from turnwise.run.progress import ProgressDisplay
-from turnwise.run.summary import Summary, SummaryTable, changes, percent, write_summary
+from turnwise.run.summary import (
+    Summary,
+    SummaryTable,
+    changes,
+    lost_trials,
+    percent,
+    write_summary,
+)
 from turnwise.run.traces import Trained, choose_eval_traces, choose_traces, trace_row
 from turnwise.run.trackers import Trackers
 from turnwise.trials import mean_score, paired_difference
@@ -167,6 +174,8 @@ class Recorder:
             split=self._experiment.split,
             compared=changes(first.compared, last.compared) if first and last else {},
             tables=tuple(_curve(name, points) for name, points in curves.items()),
+            tasks=len(after),
+            lost=lost_trials(first, last),
         )
         write_summary(self._folder, summary)
         return summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from turnwise.config import ConfigError
 from turnwise.run.disk import reading
 from turnwise.run.folder import RunFolder, write_whole
 from turnwise.run.jsonl import dump, parse_line
-from turnwise.run.metrics import Numbers
+from turnwise.run.metrics import EvalRow, Numbers
 from turnwise.trials import Estimate, mean_score, paired_difference, unanimous_bound
 
 MIN_ERRORS = 3.0
@@ -86,6 +87,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         split: The tasks that were evaluated on.
         compared: Other numbers of the episodes, by name, as the method has them compared.
         tables: What was played once at the end (`turnwise.method.Method.curves`).
+        tasks: Evaluated on, whether they were scored or not; 0 where that is not known.
+        lost: Trials without a score in both evaluations, by boundary; see `lost_trials`.
     """
 
     kind: Literal["train"] = "train"
@@ -103,6 +106,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     split: str = "held-out"
     compared: dict[str, Change] = {}
     tables: tuple[SummaryTable, ...] = ()
+    tasks: int = 0
+    lost: dict[str, int] = {}
 
     @property
     def errors(self) -> float:
@@ -132,7 +137,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     def verdict(self) -> str:
         """One sentence for people."""
         if math.isnan(self.difference.mean):
-            return "Nothing can be said: no task was scored both before and after."
+            said = "Nothing can be said: no task was scored both before and after"
+            return f"{said}{self._uncovered()}."
         change = (
             f"{self.split} score {percent(self.before)} -> {percent(self.after)},"
             f" {100 * self.difference.mean:+.1f}"
@@ -143,15 +149,29 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             change += f" points, {tasks} that changed alike"
             needed = "so few could by chance"
         elif math.isnan(self.errors):
-            return f"No rise is shown: {change} points, {tasks}; no error can be given."
+            said = f"No rise is shown: {change} points, {tasks}; no error can be given"
+            return f"{said}{self._uncovered()}."
         else:
             change += (
                 f" ± {100 * self.difference.stderr:.1f} points ({self.errors:+.1f} standard errors,"
                 f" {tasks})"
             )
         if self.shown:
-            return f"{'It learned' if self.learned else 'It got worse'}: {change}."
-        return f"No rise is shown: {change}; {needed}."
+            begins = "It learned" if self.learned else "It got worse"
+            return f"{begins}: {change}{self._uncovered()}."
+        return f"No rise is shown: {change}; {needed}{self._uncovered()}."
+
+    def _uncovered(self) -> str:
+        """What the verdict is not over, and why that makes it weak; "" where all was scored."""
+        if not self.coverage < 1:
+            return ""
+        said = f"; coverage {self.coverage:.3f}"
+        if self.lost:
+            lost = ", ".join(f"{count:,} to {name}" for name, count in self.lost.items())
+            said += f", trials were lost: {lost}"
+        if self.difference.tasks < self.tasks:
+            said += f", so that it is over {self.difference.tasks} of {self.tasks} tasks"
+        return f"{said}; it is weak, since lost trials may differ from those that were scored"
 
     def text(self) -> str:
         """The verdict, what else changed, what fixed behaviours score, who took part, and what it
@@ -167,6 +187,17 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             said = "; ".join(f"{name}: {value}" for name, value in self.services.items())
             lines.append(capitalised(said))
         return "\n".join([*lines, *(f"- {sentence}" for sentence in self.claim)])
+
+
+def lost_trials(*rows: EvalRow | None) -> dict[str, int]:
+    """Trials of these evaluations that have no score, by the boundary that they were lost to, and
+    `cancellation`."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        if row is not None:
+            found.update(row.ledger["lost"])
+            found["cancellation"] += row.ledger["cancelled"]
+    return {name: count for name, count in sorted(found.items()) if count}
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,6 +237,8 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
         tables: What the benchmark shows beside its measures.
         totals: Sums of the episodes' numbers, lost ones included.
         usd: What the policy cost in US dollars; 0 without prices.
+        unsampled: How many episodes never sampled a token, and what to do; empty if all did.
+        measured: Whether a scored trial did.
     """
 
     kind: Literal["eval"] = "eval"
@@ -225,11 +258,15 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[SummaryTable, ...] = ()
     totals: dict[str, float] = {}
     usd: float = 0.0
+    unsampled: str = ""
+    measured: bool = True
 
     def verdict(self) -> str:
         """One sentence for people."""
         if not self.measures or math.isnan(self.measures[0].estimate.mean):
             return f"Nothing can be said: no trial of {self.benchmark} was scored."
+        if not self.measured:
+            return f"Nothing was measured: {self.unsampled}."
         first = self.measures[0].estimate
         said = (
             f"{self.policy} has {self.measures[0].name} {percent(first)} on {self.benchmark}, over"
@@ -242,6 +279,8 @@ class EvalSummary(msgspec.Struct, frozen=True, kw_only=True):
                 said += f", counted as failed they make it {100 * self.lost_as_failed:.1f} %"
         if self.replayed:
             said += f"; {self.replayed} lost trials were played again"
+        if self.unsampled:
+            said += f"; {self.unsampled}"
         return said + "."
 
 
