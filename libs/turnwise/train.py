@@ -7,7 +7,7 @@ import sys
 
 from turnwise.arguments import of_any_method
 from turnwise.command import run_command
-from turnwise.local.command import train_method
+from turnwise.local.command import method_before, train_method
 
 if __name__ == "__main__":
-    sys.exit(run_command(of_any_method(train_method), sys.argv[1:]))
+    sys.exit(run_command(of_any_method(train_method, method_before), sys.argv[1:]))

@@ -287,11 +287,14 @@ NAMING = (
 
 def of_any_method(
     command: Callable[[str, Sequence[str]], int | None],
+    before: Callable[[Sequence[str]], str | None] = lambda argv: None,
 ) -> Callable[[Sequence[str]], int | None]:
-    """A method's command as one for every method, which `--method` names."""
+    """A method's command as one for every method, which `--method` names, or else `before`."""
 
     def run(argv: Sequence[str]) -> int | None:
         method = named_option(argv, "--method")
+        if method is None:
+            method = before(argv)
         if method is None and set(HELP) & set(argv):
             print(f"usage: --method NAME [--OPTION VALUE ...]\n\n{NAMING}")
             return 0

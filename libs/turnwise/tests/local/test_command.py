@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from turnwise.arguments import of_any_method
 from turnwise.command import RunError
 from turnwise.config import ConfigError
-from turnwise.local.command import train_method
+from turnwise.local.command import method_before, train_method
 from turnwise.rollout import Rollout
 
 from local.letters import Letters, letters
@@ -87,6 +88,23 @@ def test_a_resumed_run_keeps_the_options_that_it_was_started_with(
     steps = [row["step"] for row in rows(tmp_path / "run") if row["kind"] == "train"]
     assert steps == [1, 2, 3]
     assert method.opened == method.closed
+
+
+def test_a_run_that_goes_on_or_is_replayed_names_its_own_method(tmp_path: Path) -> None:
+    named: list[tuple[str, Sequence[str]]] = []
+    train = of_any_method(lambda method, argv: named.append((method, argv)), method_before)
+    (tmp_path / "config.json").write_text('{"method": "letters"}')
+    line = ["--run-dir", str(tmp_path)]
+    train([*line, "--resume"])
+    start = {"method": "my:Letters", "file": None, "preset": False, "changed": None}
+    (tmp_path / "start.json").write_text(json.dumps(start))
+    train([*line, "--resume"])
+    train([*line, "--replay=3"])
+    train([*line, "--resume", "--method", "moved:Letters"])
+    assert [method for method, _ in named] == ["letters", *["my:Letters"] * 2, "moved:Letters"]
+    assert named[1][1] == [*line, "--resume"]
+    with pytest.raises(ConfigError, match="--method: name one"):
+        train(line)
 
 
 def test_what_the_episodes_share_is_closed_when_the_run_fails(

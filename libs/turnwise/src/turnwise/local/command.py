@@ -28,7 +28,7 @@ from turnwise.own_code import new_method
 from turnwise.printable import tell
 from turnwise.run.folder import RunFolder
 from turnwise.run.lock import locked
-from turnwise.run.start import Start, how_started, write_start
+from turnwise.run.start import Start, how_started, read_start, write_start
 from turnwise.run.summary import capitalised
 from turnwise.run.trackers import require_packages
 
@@ -68,6 +68,25 @@ def train_method(method: str | type[Method[Any, Any]], argv: Sequence[str]) -> i
     # Read once, when torch is imported.
     wait_passively()
     return LocalRun(find_method(method), argv).run()
+
+
+def method_before(argv: Sequence[str]) -> str | None:
+    """The method of the run that a command line goes on with or replays; None of any other line.
+
+    Raises:
+        ConfigError: the folder is none of a run.
+    """
+    named = named_option(argv, "--run-dir")
+    options = {word.partition("=")[0] for word in argv}
+    if named is None or options.isdisjoint({"--resume", "--replay"}):
+        return None
+    folder = RunFolder.open(Path(named))
+    start = read_start(folder.path)
+    if start is not None:
+        return start.method
+    # Of an earlier version: the name is enough for a method of apps/trainers.
+    found = folder.read_config().get("method")
+    return found if isinstance(found, str) else None
 
 
 class LocalRun:
