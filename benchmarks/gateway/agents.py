@@ -10,6 +10,7 @@ and the process's memory is read.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import json
@@ -178,5 +179,8 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--agents"]:
         asyncio.run(agents(json.load(sys.stdin), int(sys.argv[2])))
     else:
-        given = [int(word) for word in sys.argv[1:]]
-        asyncio.run(main(*given, *(1000, 20, 3)[len(given) :]))
+        parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
+        for name, default in (("agents", 1000), ("turns", 20), ("waves", 3)):
+            parser.add_argument(name, nargs="?", type=int, default=default)
+        given = parser.parse_args()
+        asyncio.run(main(given.agents, given.turns, given.waves))
