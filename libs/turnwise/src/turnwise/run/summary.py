@@ -133,6 +133,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         """One sentence for people."""
         if math.isnan(self.difference.mean):
             return "Nothing can be said: no task was scored both before and after."
+        if not self.steps:
+            return f"Nothing was trained: {self.split} score {percent(self.before)}."
         change = (
             f"{self.split} score {percent(self.before)} -> {percent(self.after)},"
             f" {100 * self.difference.mean:+.1f}"
