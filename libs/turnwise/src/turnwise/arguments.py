@@ -148,6 +148,8 @@ class _Reader:
             if section is None and isinstance(value, Mapping):
                 self._check_section(key, path)
             if section is not None and isinstance(value, Mapping):
+                for inner in value:
+                    self._check_place(section, inner, f"{path}: [{key}] {inner}", inner)
                 found = field_names(self._models[section], value, f"{path}: [{key}] ")
             else:
                 section = self._home(key, f"{path}: ", "key ", repr(key))
@@ -165,6 +167,8 @@ class _Reader:
                 self._check_section(head)
             section, rest = self._home(head, "", "option ", f"--{name}"), name
         before = name.removesuffix(rest)
+        if section and before:
+            self._check_place(section, rest.partition(".")[0], f"--{name}", f"--{rest}")
         place = override(self._models[section], self._values[section], rest, words, section=before)
         self._flags[(section, *place)] = f"--{name}"
 
@@ -178,6 +182,14 @@ class _Reader:
     def _section(self, key: str) -> str | None:
         name = self._aliases.get(key, key)
         return name if name and name in self._models else None
+
+    def _check_place(self, section: str, key: str, found: str, meant: str) -> None:
+        """Raises ConfigError where a section has an option of the run, which stands in none."""
+        if field_name(self._models[""], key) and not field_name(self._models[section], key):
+            raise ConfigError(
+                f"{found}: is an option of the run, not of {section}: write {meant}"
+                + ("" if meant.startswith("--") else " before the first section")
+            )
 
     def _check_section(self, name: str, path: Path | None = None) -> None:
         """Raises ConfigError where no section and no table is called so, with those that there are.

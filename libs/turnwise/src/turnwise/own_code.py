@@ -54,7 +54,16 @@ def row_task(method: Method[Any, TaskT], row: Row) -> TaskT:
         return method.task(row)
 
 
-def own_rows(method: Method[Any, Any], split: str) -> Sequence[Row]:
-    """`Method.rows`. Raises ConfigError, of a bug in it as well."""
-    with own_code(f"{type(method).__qualname__}.rows of {split!r}"):
-        return list(method.rows(split))
+def own_rows(method: Method[Any, Any], split: str, flag: str = "") -> Sequence[Row]:
+    """`Method.rows`, for a split that `flag` names.
+
+    Raises:
+        ConfigError: there is no such split, which begins with the flag, or there is a bug in it.
+    """
+    try:
+        with own_code(f"{type(method).__qualname__}.rows of {split!r}"):
+            return list(method.rows(split))
+    except ConfigError as error:
+        if flag and split in str(error):
+            raise ConfigError(f"{flag} {split}: {error}") from error
+        raise

@@ -235,6 +235,7 @@ def test_a_key_of_one_section_needs_not_name_it_and_the_options_go_first(tmp_pat
             "--base.temperature: Input should be a valid number",
         ),
         (["--flow.base.temperature", "1"], "--flow.base.name: is needed"),
+        (["--flow.user.model", "m"], "--flow.user.model: is an option of the run, not of flow"),
         (["--other.prompt", "a"], "--other.KEY: unknown section [other]; there is [flow]"),
     ],
 )
@@ -254,6 +255,10 @@ def test_a_bad_option_of_a_section_is_named_as_it_was_written(argv: list[str], w
         ("[flow]\norder = 'rnadom'", "found 'rnadom'; did you mean 'random'?"),
         ("flow = 3", "flow: must be a section, [flow], found 3"),
         ("[flwo]\nlr = 1.0", "unknown section [flwo]; did you mean [flow]?"),
+        (
+            "[flow]\nuser.model = 'm'",
+            "of the run, not of flow: write user before",
+        ),
         ("[other_method]\nprompt = 'a'", "unknown section [other_method]; there is [flow]"),
         ("[flow.bsae]\nname = 'm'", "[flow] unknown key 'bsae'; did you mean 'base'?"),
     ],

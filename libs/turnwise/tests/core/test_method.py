@@ -59,7 +59,9 @@ class Misspelt(Own):
         return str(row.promt)  # type: ignore[attr-defined]
 
     def rows(self, split: str) -> list[Row]:
-        return [Row()]  # type: ignore[call-arg]
+        if split == "train":
+            return [Row()]  # type: ignore[call-arg]
+        raise ConfigError(f"there is no {split}")
 
 
 class Named(Own):
@@ -126,6 +128,10 @@ def test_a_bug_before_the_first_episode_is_one_error_with_what_was_called_and_wh
             row_task(method, row)
     with pytest.raises(ConfigError, match=f"^Misspelt.rows of 'train' raised TypeError: .*{here}"):
         own_rows(method, "train")
+    with pytest.raises(ConfigError, match="^--eval-split tset: there is no tset$"):
+        own_rows(method, "tset", "--eval-split")
+    with pytest.raises(ConfigError, match="^own has no tasks of its own; give"):
+        own_rows(Own(Turns()), "held-out", "--eval-split")
     with pytest.raises(ConfigError, match=f"^Misspelt raised KeyError: 'turns' {here}"):
         new_method(Misspelt, Turns(turns=0))
 

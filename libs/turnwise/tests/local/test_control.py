@@ -196,7 +196,7 @@ async def test_a_dropped_task_is_cancelled_and_played_no_more(asking: Asking) ->
         ("set", {"user.spend-cap-usd": "5"}, "no model that costs anything is a user"),
         ("set", {}, "name KEY=VALUE"),
         ("drop", {"task-ij": ""}, "is evaluated"),
-        ("drop", {"nothing": ""}, "there is none"),
+        ("drop", {"nothing": ""}, "none has this id"),
     ],
 )
 async def test_what_can_not_be_done_is_refused_with_the_reason(

@@ -161,6 +161,11 @@ def test_a_rise_over_few_tasks_must_be_as_rare_as_one_over_many(tasks: int, need
     assert made.learned or "No rise is shown" in made.verdict()
 
 
+def test_a_run_of_no_steps_has_a_score_and_no_verdict_on_learning() -> None:
+    made = msgspec.structs.replace(summary(0.0, math.nan), steps=0)
+    assert made.verdict() == "Nothing was trained: held-out score 46.0 ± 4.0 %."
+
+
 @pytest.mark.parametrize(
     ("mean", "stderr", "learned", "said"),
     [

@@ -67,10 +67,24 @@ def test_what_can_not_be_set_is_refused_with_the_keys_that_can(run_dir: Path, ca
     assert "set lr, rollout-temperature, concurrency, ROLE.spend-cap-usd" in said
 
 
+def test_an_option_that_there_is_not_is_told_from_one_that_is_read_once(
+    run_dir: Path, capsys: Any
+) -> None:
+    (run_dir / "config.json").write_text('{"adam_beta1": 0.9, "tau": {"user": {"model": "m"}}}')
+    for key in ("adam-beta1", "adam_beta1", "user.model", "tau.user.model"):
+        assert call("set", run_dir, f"{key}=1") == 2
+        assert f"{key}: can't be changed" in capsys.readouterr().err
+    assert call("set", run_dir, "lrr=1e-4") == 2
+    assert "set: unknown option 'lrr'; did you mean 'lr'?" in capsys.readouterr().err
+
+
 def test_a_refusal_of_the_run_is_exit_code_2(run_dir: Path, capsys: Any) -> None:
     with answering(run_dir, set=("refused", "lr: expected a number above 0")):
         assert call("set", run_dir, "lr=0") == 2
     assert "set is refused: lr: expected a number above 0" in capsys.readouterr().err
+    with answering(run_dir, drop=("refused", "drop: 'a' is no training task")):
+        assert call("drop", run_dir, "a") == 2
+    assert "drop is refused: 'a' is no training task" in capsys.readouterr().err
 
 
 def test_a_run_on_a_cluster_says_why_it_can_not(run_dir: Path, capsys: Any) -> None:

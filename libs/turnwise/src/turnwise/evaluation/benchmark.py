@@ -97,7 +97,7 @@ class Benchmark:
             ConfigError: naming file and line, or the split.
         """
         if options.prompt_data is None:
-            return own_rows(method, options.task_split)
+            return own_rows(method, options.task_split, "--task-split")
         return list(
             read_rows(
                 options.prompt_data,

@@ -184,7 +184,7 @@ class LocalControl:
         tasks = self._trainer.experiment.train_tasks
         if task not in tasks:
             held = task in self._trainer.experiment.eval_tasks
-            why = "is evaluated, and the verdict pairs all of these" if held else "there is none"
+            why = "is evaluated, and the verdict pairs all of these" if held else "none has this id"
             raise ConfigError(f"drop: {task!r} is no training task: {why}")
         if len(tasks) == 1:
             raise ConfigError(f"drop: {task!r} is the last training task")

@@ -218,8 +218,8 @@ def read_tasks(
         ConfigError: there are none, or two have one name.
     """
     if options.prompt_data is None:
-        train, evaluation = own_rows(method, "train"), own_rows(method, options.eval_split)
         split = options.eval_split
+        train, evaluation = own_rows(method, "train"), own_rows(method, split, "--eval-split")
     else:
         split, file = options.eval_prompt_data
         train, evaluation = _read(options, options.prompt_data), _read(options, Path(file))

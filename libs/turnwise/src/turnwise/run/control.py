@@ -23,6 +23,7 @@ import msgspec
 
 from turnwise.config import ConfigError, nearest
 from turnwise.inflight import REGISTRY, Registry
+from turnwise.run.folder import flat
 from turnwise.run.jsonl import append_rows, plain, read_lines
 
 REQUESTS = "control.jsonl"
@@ -107,8 +108,13 @@ def in_words(asked: Request | Outcome) -> str:
     return " ".join([asked.command, *(w for pair in asked.arguments.items() for w in pair if w)])
 
 
-def check_request(request: Request, backend: Backend) -> None:
+def check_request(
+    request: Request, backend: Backend, config: Mapping[str, Any] | None = None
+) -> None:
     """Refuses what such a run never does; the run itself looks at values.
+
+    Args:
+        config: What config.json holds, where that is all options: a key beyond it is none.
 
     Raises:
         ConfigError: saying why, and what it does.
@@ -122,13 +128,13 @@ def check_request(request: Request, backend: Backend) -> None:
         if len(key) > MAX_TEXT or len(value) > MAX_TEXT:
             raise ConfigError(f"{key[:40]}: a request holds {MAX_TEXT} characters a value at most")
         if request.command == "set":
-            check_key(key, backend)
+            check_key(key, backend, config)
     expected = {"set": "KEY=VALUE", "drop": "the task"}.get(request.command)
     if expected and not request.arguments:
         raise ConfigError(f"{request.command}: name {expected}")
 
 
-def check_key(key: str, backend: Backend) -> None:
+def check_key(key: str, backend: Backend, config: Mapping[str, Any] | None = None) -> None:
     """Raises ConfigError where such a run can't change `key`: why, and which it can."""
     name = key.replace("_", "-")
     if name in SETTABLE[backend] or (name.endswith(".spend-cap-usd") and name.count(".") == 1):
@@ -136,11 +142,22 @@ def check_key(key: str, backend: Backend) -> None:
     why = _REFUSED_KEYS.get(name)
     if backend == "slime":
         why = _REFUSED_BY_SLIME.get(name, why)
+    if why is None and config is not None and name not in _option_names(config):
+        raise ConfigError(f"set: unknown option {key!r}; {nearest(name, list(SETTABLE[backend]))}")
     if why is None:
         why = f"it is read once, at the start; {nearest(name, list(SETTABLE[backend]))}"
     raise ConfigError(
         f"{key}: can't be changed in a run under way on {backend}: {why}; {_what_can(backend)}"
     )
+
+
+def _option_names(config: Mapping[str, Any]) -> set[str]:
+    """As the command line has them, those of a section with and without its name."""
+    names = set(config)
+    for section, value in config.items():
+        places = flat(value) if isinstance(value, Mapping) else ()
+        names |= {name for place in places for name in (place, f"{section}.{place}")}
+    return {name.replace("_", "-") for name in names}
 
 
 def number_above_0(key: str, text: str) -> float:

@@ -139,6 +139,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         if math.isnan(self.difference.mean):
             said = "Nothing can be said: no task was scored both before and after"
             return f"{said}{self._uncovered()}."
+        if not self.steps:
+            said = f"Nothing was trained: {self.split} score {percent(self.before)}"
+            return f"{said}{self._uncovered()}."
         change = (
             f"{self.split} score {percent(self.before)} -> {percent(self.after)},"
             f" {100 * self.difference.mean:+.1f}"

@@ -41,7 +41,8 @@ def send(run_dir: Path, request: Request) -> None:
         RunError: it can't be written.
     """
     folder = RunFolder.open(run_dir)
-    check_request(request, backend_of(run_dir))
+    backend = backend_of(run_dir)
+    check_request(request, backend, folder.read_config() if backend == "local" else None)
     state = run_state(folder, 0.0)
     if state == "finished":
         raise ConfigError(f"{run_dir}: the run has finished; nothing can be asked of it")

@@ -125,7 +125,8 @@ def show_status(run_dir: Path, *, stacks: bool = False) -> int:
 def ask_for(run_dir: Path, command: str, arguments: Mapping[str, str]) -> int:
     """Asks a run for something and says its answer."""
     outcome = _asked(run_dir, command, arguments)
-    said = f": {outcome.said}" if outcome.said else ""
+    reason = outcome.said.removeprefix(f"{command}: ")
+    said = f": {reason}" if reason else ""
     if outcome.answer == "refused":
         raise ConfigError(f"{run_dir}: {command} is refused{said}")
     tell(f"{in_words(outcome)}: {outcome.answer}{said}")
