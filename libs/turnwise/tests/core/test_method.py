@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 from turnwise.config import ConfigError
@@ -75,3 +76,16 @@ def test_a_name_without_a_class_says_how_one_of_ones_own_is_named() -> None:
 def test_a_misspelt_method_is_told_with_the_nearest_name() -> None:
     with pytest.raises(ConfigError, match="did you mean 'Named'"):
         find_method(f"{__name__}:Namde")
+
+
+def test_a_package_that_a_method_lacks_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "with_an_sdk.py").write_text("import no_such_sdk.client")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"'no_such_sdk', which with_an_sdk imports; .*gateway\.md"
+    ):
+        find_method("with_an_sdk:Agent")
+    with pytest.raises(ConfigError, match="No module named 'with_no_sdk'$"):
+        find_method("with_no_sdk:Agent")
