@@ -1,9 +1,14 @@
-"""An agent of Anthropic's SDK, trained as it is through the gateway on tasks of tau-bench.
+r"""An agent of Anthropic's SDK, trained as it is through the gateway on tasks of tau-bench.
 
 `serve` is the loop that the SDK's documentation teaches: create a message, run the tools that it
-uses, send their results, until it uses none. Needs the package anthropic.
+uses, send their results, until it uses none.
 
-./pants run libs/turnwise:train -- --method examples.tau_anthropic:TauAnthropic
+Needs the package anthropic, which `./pants run` has not (docs/gateway.md):
+
+./pants package libs/turnwise:train-pex
+pip install --no-deps --target dist/sdks -r third_party/python/clients.lock
+PEX_EXTRA_SYS_PATH=$PWD/dist/sdks python dist/turnwise/train.pex \
+    --method examples.tau_anthropic:TauAnthropic
 """
 
 from pathlib import Path

@@ -1,9 +1,14 @@
-"""An agent of the OpenAI Agents SDK, trained as it is through the gateway on tasks of tau-bench.
+r"""An agent of the OpenAI Agents SDK, trained as it is through the gateway on tasks of tau-bench.
 
 `serve` is what the SDK's documentation teaches for another provider: a client with a base URL, a
-model, an agent with tools, and a run for each message. Needs the packages openai and openai-agents.
+model, an agent with tools, and a run for each message.
 
-./pants run libs/turnwise:train -- --method examples.tau_openai_agents:TauAgents
+Needs the packages openai and openai-agents, which `./pants run` has not (docs/gateway.md):
+
+./pants package libs/turnwise:train-pex
+pip install --no-deps --target dist/sdks -r third_party/python/clients.lock
+PEX_EXTRA_SYS_PATH=$PWD/dist/sdks python dist/turnwise/train.pex \
+    --method examples.tau_openai_agents:TauAgents
 """
 
 from pathlib import Path

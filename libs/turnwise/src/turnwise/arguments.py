@@ -103,6 +103,11 @@ def parse_sections(
         ConfigError, SystemExit: see `parse_args`.
     """
     if any(word in HELP for word in argv):
+        if default_file is not None:
+            description += (
+                f"\n\nWithout --config {default_file} is read, whose values go before the defaults"
+                " below; a --config file takes its place as a whole."
+            )
         print_help(model, sections, prog=prog, description=description)
         raise SystemExit(0)
     reader = _Reader(model, sections, aliases or {}, dict(defaults or {}), origin)

@@ -333,7 +333,8 @@ def find_method(name: str | type[Method[Any, Any]]) -> type[Method[Any, Any]]:
         found = getattr(_import(path), attribute)
     except (ImportError, AttributeError) as error:
         if colon:
-            raise ConfigError(f"method {name}: {error}{_meant(path, attribute)}") from error
+            hint = _missing(error, path) or _meant(path, attribute)
+            raise ConfigError(f"method {name}: {error}{hint}") from error
         here = _methods()
         hint = f"; {nearest(name, here)}" if here else ""
         raise ConfigError(
@@ -381,6 +382,17 @@ def _methods() -> list[str]:
     except ImportError:
         return []
     return sorted(one.parent.name for folder in folders for one in Path(folder).glob("*/method.py"))
+
+
+def _missing(error: Exception, module: str) -> str:
+    """What to do where a module imports a package that is not here."""
+    package = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or package == module.partition(".")[0]:
+        return ""
+    return (
+        f", which {module} imports; `./pants run` has the locked packages alone: install it beside"
+        " the packaged train.pex or run the agent behind --callback-url (docs/gateway.md)"
+    )
 
 
 def _meant(module: str, attribute: str) -> str:

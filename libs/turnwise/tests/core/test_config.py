@@ -329,3 +329,12 @@ def test_a_bug_is_not_dressed_up_as_a_user_error() -> None:
 
     with pytest.raises(KeyError):
         run_command(command, [])
+
+
+def test_the_help_names_the_file_whose_values_go_before_the_defaults(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for preset in (Path("laptop.toml"), None):
+        with pytest.raises(SystemExit):
+            parse_sections(Config, {}, ["-h"], prog="p", description="D.", default_file=preset)
+        assert ("Without --config laptop.toml is read" in capsys.readouterr().out) is bool(preset)

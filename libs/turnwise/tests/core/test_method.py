@@ -150,3 +150,16 @@ def test_a_file_that_cannot_be_imported_is_told_with_its_line(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigError, match=said):
         find_method("broken:Agent")
+
+
+def test_a_package_that_a_method_lacks_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "with_an_sdk.py").write_text("import no_such_sdk.client")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ConfigError, match=r"'no_such_sdk', which with_an_sdk imports; .*gateway\.md"
+    ):
+        find_method("with_an_sdk:Agent")
+    with pytest.raises(ConfigError, match="No module named 'with_no_sdk'$"):
+        find_method("with_no_sdk:Agent")
