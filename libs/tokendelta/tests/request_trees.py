@@ -123,8 +123,12 @@ class Play:
         history = [dict(message) for message in self.rnd.choice(self.lines)]
         if history and self.rnd.random() < 0.2:
             place = self.rnd.randrange(len(history))
-            edited = text_of(self.rnd) + self.rnd.choice(["", history[place]["content"]])
-            history[place]["content"] = edited or "edited"
+            before = history[place]
+            edited = text_of(self.rnd) + self.rnd.choice(["", before["content"]])
+            history[place] = {**before, "content": edited or "edited"}
+            # White space alone edits nothing of a turn: the history would tell of the same line.
+            if says_the_same(history[place], before):
+                history[place]["content"] = "edited"
         if self.rnd.random() < 0.1:
             history.append({"role": "assistant", "content": "I never said so."})
         if not history:
