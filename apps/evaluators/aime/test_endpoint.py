@@ -74,8 +74,10 @@ def test_an_empty_answer_is_wrong_and_asked_for_once_but_a_refusal_is_lost(
     data.write_text('{"prompt": "1 + 1?", "label": "2"}\n')
     folder = tmp_path / "run"
     more = ["--data", str(data), "--n-samples-per-eval-prompt", "1"]
+    # Where the only prompt is too long (400), nothing is measured.
+    unmeasured = score is None or reply == 400
     with serving(lambda body: reply) as endpoint:
-        assert evaluate(folder, *more, policy=at(endpoint.url)) == (4 if score is None else 0)
+        assert evaluate(folder, *more, policy=at(endpoint.url)) == (4 if unmeasured else 0)
     # An answer that is none is asked for again.
     assert len(endpoint.asked) == (3 if isinstance(reply, dict) and score is None else 1)
     (row,) = rows(folder)
